@@ -1,0 +1,1 @@
+"""twincal: digital-twin calibration for robot fleets."""

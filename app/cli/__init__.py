@@ -1,0 +1,1 @@
+"""The `twincal` command: builds settings and starts one thing. The only composition root."""

@@ -1,0 +1,1 @@
+"""Engine, transactions and tables: SQLAlchemy Core on asyncpg, COPY for telemetry."""

@@ -1,0 +1,1 @@
+"""The simulated fleet: MuJoCo plays reality, never PyBullet."""

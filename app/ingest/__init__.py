@@ -1,0 +1,1 @@
+"""From MQTT packets and log files to telemetry rows."""

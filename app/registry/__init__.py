@@ -1,0 +1,1 @@
+"""Fleets, robots, descriptions and keys, as the database knows them."""

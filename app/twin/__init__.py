@@ -1,0 +1,1 @@
+"""The twin itself: description, parameters, dynamics, rollout, document. Pure: no I/O libraries."""
