@@ -1,1 +1,1 @@
-"""Engine, transactions and tables: SQLAlchemy Core on asyncpg, COPY for telemetry."""
+"""The store: tables, engine, migrations, partitions, and telemetry's way in and out. SQLAlchemy Core on asyncpg."""
