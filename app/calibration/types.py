@@ -1,0 +1,104 @@
+"""What goes into a calibration, what it says on its way and what comes out; all of it picklable.
+
+A fit runs in a child process of its worker, so these cross a pipe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from app.telemetry import Recording
+from app.twin.description import Description
+from app.twin.document import TwinDocument, TwinDraft
+
+if TYPE_CHECKING:
+    from app.twin.declaration import RobotDeclaration
+
+TrialState = Literal["complete", "pruned", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class FitRequest:
+    """One calibration to be done.
+
+    Attributes:
+        declaration: the robot's.
+        description: the one the declaration's robot has, parsed.
+        train: recordings to fit.
+        holdout: recordings that only judge and influence nothing; empty holds out the end of each training recording.
+        seed: of every draw the fit makes.
+        budget_s: safety limit on the fit's wall time [s]; the search's size is counted in trials, not in time.
+        active: the version to be beaten; None if the robot has none.
+        from_s: cut every training recording before this time since its first row [s].
+        to_s: cut every training recording after this time since its first row [s].
+        holdout_fraction: share of each training recording held out when `holdout` is empty.
+    """
+
+    declaration: RobotDeclaration
+    description: Description
+    train: tuple[Recording, ...]
+    holdout: tuple[Recording, ...]
+    seed: int
+    budget_s: float
+    active: TwinDocument | None
+    from_s: float | None = None
+    to_s: float | None = None
+    holdout_fraction: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a fit is.
+
+    Attributes:
+        stage: what it is doing, in a word or two.
+        fraction: of the whole fit, 0 to 1.
+        trials: done so far.
+        best: lowest objective so far; None before the first.
+    """
+
+    stage: str
+    fraction: float
+    trials: int
+    best: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """Whether the twin beats the nominal description and the active version on the hold-out, and why."""
+
+    accepted: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """One trial of the search.
+
+    Attributes:
+        number: from 0, in the order asked.
+        stage: the part of the fit that asked for it.
+        parameters: what was tried: structure choices and values.
+        value: its objective; None where it failed or was pruned without one.
+        state: how it ended.
+        duration_s: wall time [s].
+    """
+
+    number: int
+    stage: str
+    parameters: Mapping[str, float | str | bool]
+    value: float | None
+    state: TrialState
+    duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """What a fit found: a twin without a version, the gate's answer, every trial and the report for people."""
+
+    draft: TwinDraft
+    acceptance: Acceptance
+    trials: tuple[TrialRecord, ...]
+    report_html: str
