@@ -79,19 +79,17 @@ class TrialRecord:
 
     Attributes:
         number: from 0, in the order asked.
-        stage: the part of the fit that asked for it.
-        parameters: what was tried: structure choices and values.
+        structure: the structure tried, e.g. {"friction": "coulomb+viscous"}.
+        parameters: values tried or found, by parameter name, in the unit the name ends with.
         value: its objective; None where it failed or was pruned without one.
         state: how it ended.
-        duration_s: wall time [s].
     """
 
     number: int
-    stage: str
-    parameters: Mapping[str, float | str | bool]
+    structure: Mapping[str, str | bool]
+    parameters: Mapping[str, float]
     value: float | None
     state: TrialState
-    duration_s: float
 
 
 @dataclass(frozen=True, slots=True)
