@@ -103,4 +103,6 @@ def parse_urdf(source: bytes) -> Description:
     Raises:
         DescriptionError: naming the line, link or joint at fault.
     """
-    raise NotImplementedError
+    from app.twin import urdf  # noqa: PLC0415 - the reader needs the classes above
+
+    return urdf.parse(source)
