@@ -68,7 +68,16 @@ class ConflictError(TwincalError):
 
 
 class FitImpossibleError(TwincalError):
-    """The data allow no fit: says what is missing and which parameters that costs."""
+    """The data allow no fit: says what is missing and which parameters that costs.
+
+    Args:
+        message: what is missing.
+        report_html: the report for people; empty if none could be made.
+    """
+
+    def __init__(self, message: str, report_html: str = "") -> None:
+        self.report_html = report_html
+        super().__init__(message)
 
 
 class SimulationError(TwincalError):

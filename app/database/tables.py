@@ -173,6 +173,8 @@ calibrations: Final = Table(
     Column("version", Integer),
     Column("report_html", Text),
     Column("cancel_requested", Boolean, nullable=False, server_default=text("false")),
+    # Times a worker began it: a job that takes its worker down with it isn't tried for ever.
+    Column("attempts", Integer, nullable=False, server_default=text("0")),
     _instant("created_at", now=True),
     _instant("started_at", optional=True),
     _instant("finished_at", optional=True),
