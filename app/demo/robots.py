@@ -1,0 +1,167 @@
+"""Simulated robots: each a process of its own that moves, measures and publishes over MQTT as a real one would."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, Self
+from urllib.parse import unquote, urlsplit
+
+import orjson
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from app.demo.arm import GAINS, arm_urdf
+from app.demo.dialects import Dialect, Message, messages
+from app.demo.motion import excitation
+from app.demo.reality import simulate
+from app.demo.truth import draw_truth
+from app.errors import ServiceError
+from app.ingest.stamp import NS_PER_S
+from app.ingest.topic import PREFIX
+from app.telemetry import FleetId, Recording, RobotId
+from app.twin.description import parse_urdf
+
+CONNECT_DEADLINE_S: Final = 20.0
+ACKNOWLEDGE_DEADLINE_S: Final = 60.0
+INFLIGHT: Final = 100
+BACKLOG: Final = 400
+"""Messages handed to the client and not yet acknowledged by the broker: more, and the robot waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class RobotSpec:
+    """One robot of the simulated fleet; picklable.
+
+    Attributes:
+        fleet: the fleet's id.
+        robot: the robot's id.
+        dialect: the payload it speaks.
+        seed: of the fleet: truths and motions follow from it.
+        index: which robot of the fleet.
+        duration_s: how long it moves.
+        speed: how many times faster than real time it publishes.
+    """
+
+    fleet: FleetId
+    robot: RobotId
+    dialect: Dialect
+    seed: int
+    index: int
+    duration_s: float
+    speed: float
+
+
+def record(spec: RobotSpec) -> Recording:
+    """What the robot measures while it moves: the same for the same spec."""
+    description = parse_urdf(arm_urdf())
+    motion = excitation(description, seed=spec.seed * 1000 + spec.index, duration_s=spec.duration_s)
+    truth = draw_truth(description, spec.seed, spec.index)
+    return simulate(description, GAINS, truth, motion, name=spec.robot)
+
+
+def run_robot(spec: RobotSpec, mqtt_url: str) -> None:
+    """Move once, publish all of it, and leave in good order.
+
+    Its stamps end about now: the motion is told as if it had just been made.
+
+    Raises:
+        ServiceError: if the broker can't be reached or doesn't acknowledge.
+    """
+    recording = record(spec)
+    # What is told faster than it happened must have begun earlier, or its stamps would lie in the future.
+    origin_ns = time.time_ns() - int(recording.t_ns[-1])
+    boot_id = f"demo-{spec.seed}-{origin_ns}"
+    with RobotConnection(spec.fleet, spec.robot, mqtt_url) as connection:
+        connection.publish_paced(messages(recording, spec.dialect, origin_ns, boot_id), spec.speed)
+
+
+class RobotConnection:
+    """A robot's session with the broker: it says ONLINE and OFFLINE; its will, CONNECTIONBROKEN, the broker says."""
+
+    def __init__(self, fleet: FleetId, robot: RobotId, mqtt_url: str) -> None:
+        self._base = f"{PREFIX}/{fleet}/{robot}"
+        self._url = urlsplit(mqtt_url)
+        self._connected = threading.Event()
+        self._refusal = ""
+        self._pending: deque[mqtt.MQTTMessageInfo] = deque()
+        client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=robot, protocol=mqtt.MQTTv5)
+        client.on_connect = self._on_connect
+        client.max_inflight_messages_set(INFLIGHT)
+        if self._url.username is not None:
+            client.username_pw_set(unquote(self._url.username), unquote(self._url.password or ""))
+        if self._url.scheme == "mqtts":
+            client.tls_set()
+        client.will_set(f"{self._base}/connection", self._state("CONNECTIONBROKEN"), qos=1, retain=True)
+        self._client = client
+
+    def __enter__(self) -> Self:
+        host, port = self._url.hostname or "127.0.0.1", self._url.port or 1883
+        try:
+            self._client.connect(host, port, keepalive=30)
+        except OSError as error:
+            raise ServiceError(f"broker {host}:{port}: {error}") from error
+        self._client.loop_start()
+        if not self._connected.wait(CONNECT_DEADLINE_S) or self._refusal:
+            self._client.loop_stop()
+            raise ServiceError(f"broker {host}:{port}: {self._refusal or 'did not answer'}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pending.append(self._announce("OFFLINE"))
+        self._drain(0)
+        self._client.disconnect()
+        self._client.loop_stop()
+
+    def publish_paced(self, stream: Iterable[Message], speed: float) -> None:
+        """Publish messages when they are due, `speed` times faster than real time, and wait until all are acknowledged.
+
+        Raises:
+            ServiceError: if the broker stops acknowledging.
+        """
+        start = time.monotonic()
+        for message in stream:
+            wait_s = start + message.due_ns / NS_PER_S / speed - time.monotonic()
+            if wait_s > 0.0:
+                time.sleep(wait_s)
+            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # paho's own
+            properties.ContentType = message.content_type
+            topic = f"{self._base}/telemetry/{message.stream}"
+            self._pending.append(self._client.publish(topic, message.payload, qos=1, properties=properties))
+            self._drain(BACKLOG)
+        self._drain(0)
+
+    def _announce(self, state: str) -> mqtt.MQTTMessageInfo:
+        return self._client.publish(f"{self._base}/connection", self._state(state), qos=1, retain=True)
+
+    def _drain(self, allowed: int) -> None:
+        while len(self._pending) > allowed:
+            info = self._pending.popleft()
+            info.wait_for_publish(ACKNOWLEDGE_DEADLINE_S)
+            if not info.is_published():
+                raise ServiceError(f"the broker did not acknowledge within {ACKNOWLEDGE_DEADLINE_S:g} s")
+
+    def _on_connect(
+        self,
+        _client: mqtt.Client,
+        _userdata: Any,
+        _flags: mqtt.ConnectFlags,
+        reason: ReasonCode,
+        _properties: Properties | None,
+    ) -> None:
+        self._refusal = str(reason) if reason.is_failure else ""
+        if not reason.is_failure:
+            # At every connect: the will of a broken connection has been retained by then.
+            self._announce("ONLINE")
+        self._connected.set()
+
+    @staticmethod
+    def _state(state: str) -> bytes:
+        seconds, nanoseconds = divmod(time.time_ns(), NS_PER_S)
+        return orjson.dumps({"state": state, "stamp": {"sec": seconds, "nanosec": nanoseconds}})
