@@ -9,9 +9,12 @@ from typing import Final
 
 from app.errors import LogError
 from app.ingest.csv_log import read_csv
+from app.ingest.json_log import read_json_lines
 from app.telemetry import Recording
 
-_READERS: Final[Mapping[str, Callable[[Path], Recording]]] = MappingProxyType({".csv": read_csv})
+_READERS: Final[Mapping[str, Callable[[Path], Recording]]] = MappingProxyType(
+    {".csv": read_csv, ".jsonl": read_json_lines, ".ndjson": read_json_lines}
+)
 """Reader by suffix, lower case."""
 
 
@@ -21,7 +24,7 @@ def read_log(path: Path) -> Recording:
     Values are raw: the robot's own units and signs.
 
     Args:
-        path: a CSV file; its suffix names the format.
+        path: a CSV file, or telemetry payloads as JSON lines (`.jsonl`, `.ndjson`); the suffix names the format.
 
     Raises:
         LogError: naming the file, and the line and column at fault.
