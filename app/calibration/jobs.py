@@ -190,6 +190,15 @@ async def begin(connection: AsyncConnection, calibration: UUID) -> Calibration |
     return None if row is None else _calibration(row)
 
 
+async def release(connection: AsyncConnection, calibration: UUID) -> None:
+    """Give a running job back untouched: its worker is told to stop before the job is done."""
+    await connection.execute(
+        update(calibrations)
+        .where(calibrations.c.id == calibration, calibrations.c.state == "running")
+        .values(state="queued", stage="", progress=0.0, attempts=calibrations.c.attempts - 1)
+    )
+
+
 async def note_progress(connection: AsyncConnection, calibration: UUID, progress: Progress | None) -> bool:
     """Write down how far a job is; true if it is to go on, false if it was cancelled or ended by another worker."""
     running = and_(calibrations.c.id == calibration, calibrations.c.state == "running")

@@ -95,9 +95,22 @@ class Move:
     reason: str = ""
 
 
-async def publish(
-    connection: AsyncConnection, draft: TwinDraft, *, calibration: UUID | None, created_at: datetime
-) -> TwinDocument:
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a version comes from.
+
+    Attributes:
+        calibration: the job that made it; None if it was imported.
+        parent: the version that was active when it was fitted; None if none was.
+        created_at: aware.
+    """
+
+    calibration: UUID | None
+    parent: int | None
+    created_at: datetime
+
+
+async def publish(connection: AsyncConnection, draft: TwinDraft, origin: Origin) -> TwinDocument:
     """Give a draft the robot's next version and store it, as a candidate.
 
     Raises:
@@ -106,16 +119,15 @@ async def publish(
     robot = RobotId(draft.robot)
     await _lock(connection, robot)
     latest = await connection.scalar(select(func.max(twin_versions.c.version)).where(twin_versions.c.robot == robot))
-    active = await _active(connection, robot)
-    document = seal(draft, (latest or 0) + 1, active.version if active else None, created_at)
+    document = seal(draft, (latest or 0) + 1, origin.parent, origin.created_at)
     await connection.execute(
         insert(twin_versions).values(
             robot=robot,
             version=document.version,
             document=to_json(document),
             digest=document.digest,
-            calibration=calibration,
-            created_at=created_at,
+            calibration=origin.calibration,
+            created_at=origin.created_at,
         )
     )
     return document
