@@ -1,0 +1,105 @@
+"""What docker-compose.yml claims exists in the code."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.architecture.command_line import commands, setting_names
+
+ROOT = Path(__file__).parents[2]
+OURS = ("migrate", "api", "ingest", "worker")
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, dict[str, Any]]:
+    parsed: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+    return parsed
+
+
+def test_it_describes_the_service_and_what_it_needs(services: dict[str, dict[str, Any]]) -> None:
+    assert set(services) == {"postgres", "broker", *OURS}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_and_option_exists(services: dict[str, dict[str, Any]], name: str) -> None:
+    command, *arguments = services[name]["command"]
+    known = commands()
+    assert command in known
+    assert {word for word in arguments if word.startswith("--")} <= known[command]
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_variable_is_a_setting(services: dict[str, dict[str, Any]], name: str) -> None:
+    variables = set(services[name]["environment"])
+    assert {"TWINCAL_DATABASE_URL"} <= variables <= setting_names()
+
+
+def test_only_the_api_is_open_to_the_network(services: dict[str, dict[str, Any]]) -> None:
+    assert {name for name, service in services.items() if "ports" in service} == {"api"}
+
+
+def test_the_api_is_published_and_checked_on_the_port_it_listens_on(services: dict[str, dict[str, Any]]) -> None:
+    api = services["api"]
+    port = api["command"][api["command"].index("--port") + 1]
+    assert [entry.rsplit(":", 1)[1] for entry in api["ports"]] == [port]
+    assert f"http://127.0.0.1:{port}/livez" in api["healthcheck"]["test"][-1]
+
+
+def test_urls_name_services_and_the_ports_these_listen_on(services: dict[str, dict[str, Any]]) -> None:
+    environment = services["ingest"]["environment"]
+    broker = re.search(r"^listener (\d+)", (ROOT / "deploy/mosquitto/mosquitto.conf").read_text(), re.MULTILINE)
+    assert broker is not None
+    assert environment["TWINCAL_MQTT_URL"].endswith(f"@broker:{broker[1]}")
+    assert re.search(r"@postgres:5432/twincal$", environment["TWINCAL_DATABASE_URL"])
+
+
+def test_services_wait_for_what_they_need(services: dict[str, dict[str, Any]]) -> None:
+    for name in ("api", "ingest", "worker"):
+        assert services[name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
+        assert services[name]["restart"] == "unless-stopped"
+    assert services["migrate"]["depends_on"]["postgres"] == {"condition": "service_healthy"}
+    assert services["migrate"]["restart"] == "no"
+    for name, service in services.items():
+        for needed, how in service.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                assert "healthcheck" in services[needed], f"{name} waits for {needed} to be healthy"
+
+
+def test_every_variable_to_be_set_is_in_the_example() -> None:
+    used = set(re.findall(r"(?<!\$)\$\{([A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
+    example = set(re.findall(r"^([A-Z_]+)=", (ROOT / ".env.example").read_text(), re.MULTILINE))
+    assert used == example
+
+
+def test_every_mounted_file_exists(services: dict[str, dict[str, Any]]) -> None:
+    mounted = [entry.split(":")[0] for service in services.values() for entry in service.get("volumes", ())]
+    assert [path for path in mounted if path.startswith(".") and not (ROOT / path).exists()] == []
+
+
+def test_the_image_copies_files_that_exist_and_that_its_build_may_see() -> None:
+    copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE)
+    visible = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), flags=re.MULTILINE)
+    for path in " ".join(copied).split():
+        assert (ROOT / path).exists()
+        assert path in visible
+
+
+@pytest.mark.skipif(
+    shutil.which("docker-compose") is None,
+    reason="docker-compose is not installed: the file is NOT checked against the compose specification",
+)
+def test_docker_compose_accepts_it() -> None:
+    result = subprocess.run(
+        ["docker-compose", "--file", ROOT / "docker-compose.yml", "config", "--quiet"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, "")

@@ -1,0 +1,80 @@
+"""What the documents claim exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.ingest.refusal import REASONS
+from tests.architecture.command_line import commands, setting_names
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+# Named in documents for what is to come, always marked so.
+TO_COME = {"scenarios", "excite", "import", "export", "robots", "twins", "calibrate", "monitor"}
+
+
+def test_every_command_is_in_the_command_line_document() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert [words for words in commands() if f"twincal {words}" not in text] == []
+
+
+def test_every_option_is_in_the_command_line_document() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    missing = [
+        f"{words} {option}"
+        for words, options in commands().items()
+        for option in options
+        if option.startswith("--") and option != "--help" and f"`{option}" not in text
+    ]
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_twincal_command_in_a_document_exists(document: Path) -> None:
+    known = {words.split()[0] for words in commands()} | TO_COME
+    used = re.findall(r"(?:^ {4}(?:\$ )?|`)(?:\.venv/bin/)?twincal ([a-z][a-z-]+)", document.read_text(), re.MULTILINE)
+    assert set(used) - known == set()
+
+
+def test_what_is_to_come_does_not_exist_yet() -> None:
+    assert TO_COME & {words.split()[0] for words in commands()} == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_make_target_in_a_document_exists(document: Path) -> None:
+    targets = re.findall(r"^([a-z][a-z-]*)%?:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    used = re.findall(r"(?:^ {4}(?:\$ )?|`)make ([a-z]+)", document.read_text(), re.MULTILINE)
+    assert set(used) - set(targets) == set()
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)|src=\"([^\"]+)\"", document.read_text())
+    targets = [first or second for first, second in links]
+    broken = [
+        link
+        for link in targets
+        if "://" not in link and not link.startswith("#") and not (document.parent / link).exists()
+    ]
+    assert broken == []
+
+
+def test_every_decision_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "adr" / "README.md").read_text()
+    decisions = sorted(path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md"))
+    assert [name for name in decisions if f"({name})" not in index] == []
+    assert [int(name[:4]) for name in decisions] == list(range(1, len(decisions) + 1))
+
+
+def test_every_setting_is_in_the_operations_document_and_none_that_is_not() -> None:
+    text = (ROOT / "docs" / "operations.md").read_text()
+    named = set(re.findall(r"\bTWINCAL_[A-Z_]+", text))
+    assert named == setting_names()
+
+
+def test_every_dead_letter_reason_is_in_the_protocol_document() -> None:
+    text = (ROOT / "docs" / "protocol.md").read_text()
+    assert [reason for reason in REASONS if f"`{reason}`" not in text] == []
