@@ -22,7 +22,7 @@ from app.telemetry import (
 )
 
 MAX_BATCH_SPAN_NS: Final = 86_400 * 10**9
-"""A batch's samples lie within a day of its stamp, either way: what lets a search by time leave other partitions out."""
+"""A batch's samples lie within a day of its stamp, either way: so a search by time can leave other partitions out."""
 
 _CONTEXT = "context."
 

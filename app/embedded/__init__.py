@@ -1,1 +1,1 @@
-"""Postgres and an MQTT broker as child processes, for one machine with nothing installed but Python."""
+"""Postgres and an MQTT broker as children of this process, for one machine with nothing installed but Python."""

