@@ -1,0 +1,74 @@
+"""The simulated fleet as its owner knows it: ids, payloads, the declaration. The truth is another module's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.demo.arm import GAINS
+from app.demo.dialects import DIALECTS
+from app.demo.motion import RATE_HZ
+from app.demo.robots import RobotSpec
+from app.telemetry import FleetId, RobotId
+
+FLEET: Final = FleetId("demo-arms")
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """What a demonstration is asked for.
+
+    Attributes:
+        robots: how many.
+        seed: of truths, motions and fits.
+        duration_s: of each robot's motion.
+        speed: how many times faster than real time it is told.
+        budget_s: safety limit of each fit.
+        port: the API's on the loopback interface; 0 for any free one.
+        once: whether to end after the report instead of staying up.
+    """
+
+    robots: int = 3
+    seed: int = 0
+    duration_s: float = 60.0
+    speed: float = 6.0
+    budget_s: float = 300.0
+    port: int = 8080
+    once: bool = False
+
+
+def fleet(options: DemoOptions) -> tuple[RobotSpec, ...]:
+    """The robots: payloads take turns."""
+    return tuple(
+        RobotSpec(
+            fleet=FLEET,
+            robot=RobotId(f"arm-{index + 1:02d}"),
+            dialect=DIALECTS[index % len(DIALECTS)],
+            seed=options.seed,
+            index=index,
+            duration_s=options.duration_s,
+            speed=options.speed,
+        )
+        for index in range(options.robots)
+    )
+
+
+def declaration(spec: RobotSpec) -> dict[str, Any]:
+    """The robot's `twincal.robot/1`: fixed base, a continuous PD controller with these gains, nothing else known."""
+    return {
+        "schema": "twincal.robot/1",
+        "robot": spec.robot,
+        "fleet": spec.fleet,
+        "base": "fixed",
+        "controller": {
+            "kind": "pd",
+            "kp": {joint: gains.kp_nm_per_rad for joint, gains in GAINS.items()},
+            "kd": {joint: gains.kd_nm_s_per_rad for joint, gains in GAINS.items()},
+        },
+    }
+
+
+def expected_samples(spec: RobotSpec) -> int:
+    """Samples the store counts once everything has arrived: measurements and commands of a ROS robot come apart."""
+    rows = round(spec.duration_s * RATE_HZ)
+    return 2 * rows if spec.dialect == "ros" else rows
