@@ -51,7 +51,8 @@ log_type notice
 connection_messages false
 """
 
-# rumqttd keeps what a filter matched in segments, in memory, and forgets the oldest: 64 x 16 MiB of each.
+# rumqttd keeps what a subscription matched in segments in memory, delivered or not, and forgets the oldest:
+# 16 x 16 MiB each.
 _RUMQTTD_CONFIG = """\
 id = 0
 
@@ -60,7 +61,7 @@ id = 0
 max_connections = 10010
 max_outgoing_packet_count = 200
 max_segment_size = 16777216
-max_segment_count = 64
+max_segment_count = 16
 
 [v5.1]
 name = "v5-1"
@@ -114,12 +115,17 @@ class EmbeddedBroker:
         """
         make_directory(self._dir)
         self._port = choose_port(self._dir / "port")
-        arguments = self._mosquitto() if self.kind == "mosquitto" else self._iotcore()
-        child = GuardedChild(
-            Command(
-                f"the MQTT broker ({self.kind})", arguments, self._dir / "broker.log", signal.SIGTERM, _STOP_GRACE_S
-            )
+        mosquitto = self.kind == "mosquitto"
+        command = Command(
+            name=f"the MQTT broker ({self.kind})",
+            arguments=self._mosquitto() if mosquitto else self._iotcore(),
+            log=self._dir / "broker.log",
+            stop_signal=signal.SIGTERM,
+            grace_s=_STOP_GRACE_S,
+            # The wheel's broker runs in our own Python, which may well lie where `nobody` can't read it.
+            keeps_user=not mosquitto,
         )
+        child = GuardedChild(command)
         child.wait_until(lambda: accepts_connections(self._port) and child.running, _START_DEADLINE_S)
         self._child = child
 
@@ -138,7 +144,10 @@ class EmbeddedBroker:
         require_reachable(store, "the MQTT broker", "choose another TWINCAL_DATA_DIR")
         hand_over(store, 0o700)
         text = _MOSQUITTO_CONFIG.format(host=LOOPBACK, port=self._port, folder=store, max_payload=MAX_PAYLOAD_BYTES)
-        return [str(program), "-c", str(self._write_config("mosquitto.conf", text))]
+        config = self._dir / "mosquitto.conf"
+        config.write_text(text)
+        hand_over(config, 0o600)
+        return [str(program), "-c", str(config)]
 
     def _iotcore(self) -> list[str]:
         if find_spec("iotcore") is None:
@@ -147,16 +156,10 @@ class EmbeddedBroker:
                 "TWINCAL_MQTT_URL to a running one)"
             )
         text = _RUMQTTD_CONFIG.format(host=LOOPBACK, port=self._port, max_payload=MAX_PAYLOAD_BYTES)
-        config = self._write_config("rumqttd.toml", text)
-        require_reachable(config, "the MQTT broker", "choose another TWINCAL_DATA_DIR")
+        config = self._dir / "rumqttd.toml"
+        config.write_text(text)
         # -P: a folder named iotcore in the working directory must not be taken for it.
         return [sys.executable, "-P", "-m", "iotcore", "--config", str(config), "--log-level", "WARNING"]
-
-    def _write_config(self, name: str, text: str) -> Path:
-        path = self._dir / name
-        path.write_text(text)
-        hand_over(path, 0o600)
-        return path
 
 
 def find_mosquitto() -> Path | None:

@@ -19,7 +19,7 @@ from app.errors import ServiceError
 
 LOOPBACK: Final = "127.0.0.1"
 UNPRIVILEGED_USER: Final = "nobody"
-"""Whom services run as when we are root: Postgres refuses root, and a broker has no need of it."""
+"""Whom services run as when we are root: Postgres refuses root, and Mosquitto has no need of it."""
 
 _POLL_S = 0.01
 _LOG_TAIL_LINES = 12
@@ -82,6 +82,7 @@ class GuardedChild:
         give_up_at = time.monotonic() + deadline_s
         while not ready():
             if not self.running:
+                self.stop()
                 raise ServiceError(f"{self._command.name} ended while starting; {self.log_tail()}")
             if time.monotonic() > give_up_at:
                 self.stop()

@@ -35,7 +35,11 @@ def main(arguments: list[str]) -> int:
     signal.set_wakeup_fd(wake_writer)
     for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _noted)
-    child = _start(command, user, _ask_kernel_for(stop_signal))
+    try:
+        child = _start(command, user, _ask_kernel_for(stop_signal))
+    except OSError as error:
+        print(f"{command[0]}: can't be run: {error.strerror}", file=sys.stderr)  # noqa: T201 - goes to the service's log
+        return 127
     while child.poll() is None:
         readable, _, _ = select.select([sys.stdin, wake_reader], [], [], _PARENT_POLL_S)
         woken_by = os.read(wake_reader, 64) if wake_reader in readable else b""

@@ -114,6 +114,8 @@ class EmbeddedPostgres:
 
     def _serve(self, binaries: Path) -> None:
         settings = [part for key, value in self._settings.items() for part in ("-c", f"{key}={value}")]
+        # What a killed server left behind says "ready" as well; process id and start time tell it apart.
+        stale = _postmaster_file(self._cluster)[:3]
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             self._port = choose_port(self._dir / "port")
             arguments = [str(binaries / "postgres"), "-D", str(self._cluster), "-p", str(self._port), *settings]
@@ -121,7 +123,7 @@ class EmbeddedPostgres:
                 Command("Postgres", arguments, self._dir / "postgres.log", signal.SIGINT, _STOP_GRACE_S)
             )
             try:
-                child.wait_until(lambda: _is_ready(self._cluster, self._port), _START_DEADLINE_S)
+                child.wait_until(lambda: _is_ready(self._cluster, stale), _START_DEADLINE_S)
             except ServiceError:
                 # Somebody took the port between our look and the server's.
                 if attempt < _PORT_ATTEMPTS and "Address already in use" in child.log_tail():
@@ -252,10 +254,10 @@ def _postmaster_file(cluster: Path) -> list[str]:
         return []
 
 
-def _is_ready(cluster: Path, port: int) -> bool:
-    """Postgres writes its port as the 4th line of its lock file and its state as the 8th."""
+def _is_ready(cluster: Path, stale: Sequence[str]) -> bool:
+    """Postgres writes process id, folder and start time first, and its state as the 8th line."""
     lines = _postmaster_file(cluster)
-    return len(lines) >= 8 and lines[3].strip() == str(port) and lines[7].strip() == "ready"
+    return len(lines) >= 8 and lines[:3] != stale and lines[7].strip() == "ready"
 
 
 def _wait_for_orphan(cluster: Path) -> None:
