@@ -124,7 +124,7 @@ def _wait_for_port(port: int) -> None:
 
 def test_a_robot_publishes_below_its_own_topic_and_nowhere_else(broker_port: int) -> None:
     with (
-        _Client(broker_port, "twincal", "twincal/v1/+/+/telemetry/#") as service,
+        _Client(broker_port, "twincal", "$share/twincal-ingest/twincal/v1/+/+/telemetry/+") as service,
         _Client(broker_port, "arm-01") as robot,
     ):
         assert robot.publish("twincal/v1/arms/arm-02/telemetry/joints", b"forged") == NOT_AUTHORIZED
