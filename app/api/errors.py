@@ -129,12 +129,18 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-async def _known(_: Request, error: Exception) -> Response:
+def problem_response(error: TwincalError) -> Response:
+    """The answer an error of ours is given."""
     kind = next(kind for known, kind in _KINDS if isinstance(error, known))
     extra: dict[str, Any] = {}
     if isinstance(error, InvalidInputError):
         extra = {"where": error.where, "remedy": error.remedy or None}
     return _response(kind, str(error), **extra)
+
+
+async def _known(_: Request, error: Exception) -> Response:
+    assert isinstance(error, TwincalError)
+    return problem_response(error)
 
 
 async def _invalid(_: Request, error: Exception) -> Response:

@@ -241,7 +241,6 @@ class _Body(_Part):
     parameters: dict[str, Parameter] = Field(description="by name; the unit is at the name's end")
     covariance: Covariance
     sensors: dict[str, SensorNoise] = Field(description="by channel, e.g. joint/elbow/position")
-    quality: Quality
 
     @model_validator(mode="after")
     def _covariance_names_are_parameters(self) -> _Body:
@@ -255,6 +254,7 @@ class _Body(_Part):
 class TwinDraft(_Body):
     """A twin before it has a version: everything a fit knows."""
 
+    quality: Quality
     provenance: DraftProvenance
 
 
@@ -264,7 +264,21 @@ class TwinDocument(_Body):
     version: Version
     digest: str = Field(pattern=_DIGEST)
     created_at: Instant
+    quality: Quality
     provenance: Provenance
+
+
+class NominalTwin(_Body):
+    """What description and declaration alone say, in the shape of a twin: no data, so neither quality nor provenance.
+
+    It has no version of its own; its digest changes when description or declaration do.
+    """
+
+    version: Literal[0] = FILE_VERSION
+    digest: str = Field(pattern=_DIGEST)
+    created_at: None = None
+    quality: None = None
+    provenance: None = None
 
 
 def seal(draft: TwinDraft, version: int, parent: int | None, created_at: datetime) -> TwinDocument:
@@ -287,7 +301,13 @@ def seal(draft: TwinDraft, version: int, parent: int | None, created_at: datetim
     return read_document(rfc8785.dumps(content))
 
 
-def to_json(document: TwinDocument) -> bytes:
+def seal_nominal(**content: Any) -> NominalTwin:
+    """A nominal twin with its digest, from the fields of its body."""
+    unsealed = NominalTwin(digest="sha256:" + "0" * 64, **content)
+    return unsealed.model_copy(update={"digest": _digest(_dump(unsealed))})
+
+
+def to_json(document: TwinDocument | NominalTwin) -> bytes:
     """The document's canonical JSON (RFC 8785)."""
     return rfc8785.dumps(_dump(document))
 
