@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from app.ingest.packet import Origin, decode_packet
 from app.ingest.refusal import REASONS
 from tests.architecture.command_line import commands, setting_names
 
@@ -84,3 +85,11 @@ def test_every_dead_letter_reason_is_in_the_protocol_document() -> None:
 def test_every_path_of_the_repository_in_a_document_exists(document: Path) -> None:
     paths = re.findall(r"`((?:app|migrations|deploy|benchmarks|tests|docs)/[\w./-]*)`", document.read_text())
     assert [path for path in paths if not (ROOT / path).exists()] == []
+
+
+def test_every_telemetry_example_of_the_protocol_document_is_taken() -> None:
+    text = (ROOT / "docs" / "protocol.md").read_text()
+    examples = re.findall(r"^ {4}(\{.*(?:\n {5,}.*)*)$", text, flags=re.MULTILINE)
+    packets = [decode_packet(example.encode(), Origin("arms", "arm-07", "joints", 1)) for example in examples]
+    assert [packet.batch.names for packet in packets] == [("shoulder", "elbow")] * 3
+    assert {packet.batch.stamp_ns for packet in packets} == {1_767_225_600_500_000_000}
