@@ -281,8 +281,7 @@ _WISHES: Final = {
 
 def _first_of(error: ValidationError) -> DeclarationError:
     """The first complaint in one line, in the declaration's words."""
-    details = error.errors(include_url=False)
-    first = details[0]
+    first = error.errors(include_url=False)[0]
     # What pydantic adds to say which member of a union or which half of an entry it means.
     path = tuple(str(part) for part in first["loc"] if part not in ("<map>", "<plain>", "[key]"))
     where = ".".join(path) or "declaration"
