@@ -10,9 +10,14 @@ from app.ingest.refusal import refusal, shown
 from app.telemetry import FleetId, RobotId, parse_fleet_id, parse_robot_id
 
 PREFIX: Final = "twincal/v1"
-TELEMETRY_FILTER: Final = f"{PREFIX}/+/+/telemetry/+"
+TELEMETRY_FILTER: Final = f"{PREFIX}/+/+/telemetry/#"
+"""Takes in deeper topics too: they are refused where somebody can see it."""
+
 MEASUREMENT_STREAM: Final = "joints"
 """The stream that our own publishers use; robots may name theirs as they like."""
+
+
+_FORM: Final = f"{PREFIX}/{{fleet}}/{{robot}}/telemetry/{{stream}}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ def parse_telemetry_topic(topic: str) -> TelemetryTopic:
     """
     levels = topic.split("/")
     if len(levels) != 6 or levels[:2] != PREFIX.split("/") or levels[4] != "telemetry":
-        raise refusal("bad_topic", "topic", f"{shown(topic)} is not a telemetry topic", TELEMETRY_FILTER)
+        raise refusal("bad_topic", "topic", f"{shown(topic)} is not a telemetry topic", _FORM)
     try:
         stream = str(parse_robot_id(levels[5], "stream"))
         return TelemetryTopic(parse_fleet_id(levels[2]), parse_robot_id(levels[3]), stream)
