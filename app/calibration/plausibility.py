@@ -23,6 +23,9 @@ _STRAY_SHARE: Final = 0.02
 _MARGIN: Final = 0.25
 _MARGIN_RAD: Final = 0.3
 _UNLIMITED_RAD: Final = 4 * math.pi
+# Limits of a whole turn are how files write "none": such a joint may swing over and count on.
+_WHOLE_TURN_RAD: Final = 2 * math.pi - 0.1
+_OVERSPEED: Final = 2.0
 _SPEEDING: Final = 10.0
 _SMALLEST_TICKS: Final = 360.0
 
@@ -71,7 +74,7 @@ def implausible_joints(description: Description, recording: Recording) -> dict[s
     for joint, values in _positions(description, recording):
         low, high = _believable(joint)
         stray = float(np.mean((values < low) | (values > high)))
-        if stray > _STRAY_SHARE:
+        if stray > _STRAY_SHARE and not _may_have_swung_over(joint, recording):
             guesses = _guesses(joint, values, low, high)
             found[joint.name] = (
                 f"joint {joint.name!r}: {100 * stray:.0f} % of its positions are far outside {_limits(joint)}: "
@@ -115,14 +118,31 @@ def _believable(joint: Joint) -> tuple[float, float]:
     if joint.lower is None or joint.upper is None:
         widest = math.inf if joint.type == "prismatic" else _UNLIMITED_RAD
         return -widest, widest
+    if _turns_freely(joint):
+        return -_UNLIMITED_RAD, _UNLIMITED_RAD
     margin = _MARGIN * (joint.upper - joint.lower)
     if joint.type == "revolute":
         margin = max(margin, _MARGIN_RAD)
     return joint.lower - margin, joint.upper + margin
 
 
+def _turns_freely(joint: Joint) -> bool:
+    if joint.type == "prismatic":
+        return False
+    return joint.lower is None or joint.upper is None or joint.upper - joint.lower >= _WHOLE_TURN_RAD
+
+
+def _may_have_swung_over(joint: Joint, recording: Recording) -> bool:
+    """Many turns are real where nothing stops the joint and it never outran its motor's speed to get there."""
+    position = recording.channels.get("position")
+    if not _turns_freely(joint) or joint.velocity_limit is None or position is None or len(recording) < 2:
+        return False
+    speed = np.abs(np.diff(position[:, recording.names.index(joint.name)])) / (np.diff(recording.t_ns) * 1e-9)
+    return _quantile(speed, 0.98) <= _OVERSPEED * joint.velocity_limit
+
+
 def _limits(joint: Joint) -> str:
-    if joint.lower is None or joint.upper is None:
+    if joint.lower is None or joint.upper is None or _turns_freely(joint):
         return "two turns"
     return f"{joint.lower:g} … {joint.upper:g} {'m' if joint.type == 'prismatic' else 'rad'}"
 

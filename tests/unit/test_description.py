@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pybullet
 import pytest
 
 from app.errors import DescriptionError
@@ -498,6 +499,33 @@ def test_the_engines_urdf_has_no_limits_losses_or_geometry_and_an_inertial_on_ev
     assert b"dynamics" not in text
     assert text.count(b"<inertial>") == 3
     assert text.count(b'lower="0.0" upper="-1.0"') == 2
+
+
+def test_pybullet_holds_the_written_inertials_to_the_last_digits(tmp_path: Path) -> None:
+    turned = INERTIAL.replace('xyz="0 0 0.1"', 'xyz="0.1 0.02 0.1" rpy="1 2 3"')
+    tool = link("tool0", "") + joint("tool_fixed", "lower", "tool0", "fixed", "")
+    description = parse_urdf(arm(lower=link("lower", turned), extra=tool))
+    path = tmp_path / "written.urdf"
+    path.write_bytes(write_urdf(description))
+    client = pybullet.connect(pybullet.DIRECT)
+    try:
+        flags = pybullet.URDF_USE_INERTIA_FROM_FILE
+        body = pybullet.loadURDF(str(path), useFixedBase=True, flags=flags, physicsClientId=client)
+        seen = set()
+        for index in range(pybullet.getNumJoints(body, physicsClientId=client)):
+            info = pybullet.getJointInfo(body, index, physicsClientId=client)
+            dynamics = pybullet.getDynamicsInfo(body, index, physicsClientId=client)
+            loaded = description.links[info[12].decode()]
+            axes = np.array(pybullet.getMatrixFromQuaternion(dynamics[4])).reshape(3, 3)
+            held = axes @ np.diag(dynamics[2]) @ axes.T
+            np.testing.assert_allclose(held, loaded.inertia_kg_m2, atol=1e-14 * np.abs(loaded.inertia_kg_m2).max())
+            np.testing.assert_allclose(dynamics[3], loaded.com_m, atol=1e-15)
+            assert dynamics[0] == loaded.mass_kg
+            assert info[8] > info[9] or info[2] == pybullet.JOINT_FIXED
+            seen.add(loaded.name)
+        assert seen == {"upper", "lower", "tool0"}
+    finally:
+        pybullet.disconnect(client)
 
 
 # --- reported faults and recorded robots ------------------------------------------------------------------------------

@@ -12,8 +12,11 @@ import pytest
 from app.calibration.plausibility import implausible_joints, keep_known_joints, plausibility_warnings
 from app.calibration.turns import unwrap
 from app.errors import LogError
+from app.ingest.files import read_log
 from app.telemetry import CHANNELS, Channel, FloatArray, Recording
+from app.twin.declaration import load_declaration
 from app.twin.description import Description, parse_urdf
+from app.twin.joint_map import apply_joint_map
 
 BODY = '<inertial><mass value="0.5"/><inertia ixx="0.002" iyy="0.002" izz="0.0003"/></inertial>'
 TURN = 2 * math.pi
@@ -35,6 +38,7 @@ def arm() -> Description:
             + joint("wheel", "lower", "rim", "continuous", "")
             + joint("finger", "lower", "tip", "prismatic", 'lower="0" upper="0.04"')
             + joint("free", "lower", "end", "revolute", "")
+            + joint("acrobot", "lower", "bob", "revolute", 'lower="-3.1416" upper="3.1416"')
             + "</robot>"
         ).encode()
     )
@@ -86,6 +90,20 @@ def test_values_a_little_beyond_the_limits_or_without_any_are_believed(
     arm: Description, name: str, values: FloatArray
 ) -> None:
     assert plausibility_warnings(arm, recording(name, position=values)) == ()
+
+
+def test_a_joint_that_turns_freely_may_swing_over_many_times_at_a_speed_it_can_reach(arm: Description) -> None:
+    spinning = np.linspace(0, 40, 400)
+    assert implausible_joints(arm, recording("acrobot", position=spinning)) == {}
+    assert "degrees?" in implausible_joints(arm, recording("acrobot", position=SWING * 60))["acrobot"]
+
+
+def test_a_recorded_pendulum_that_swings_over_is_believed(shared: Path) -> None:
+    declaration, description = load_declaration(shared / "data" / "double_pendulum" / "robot.yaml")
+    log = read_log(shared / "data" / "double_pendulum" / "trajectory_05.csv")
+    mapped = apply_joint_map(declaration, log)
+    assert mapped.channels["position"].max() > 9
+    assert plausibility_warnings(description, mapped) == ()
 
 
 def test_a_few_wild_samples_are_outliers_not_a_unit(arm: Description) -> None:
