@@ -9,16 +9,15 @@ import hashlib
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.api.errors import ForbiddenError, UnauthenticatedError
 from app.errors import NotFoundError
 from app.registry import keys
+from app.registry.keys import Scope
 from app.telemetry import FleetId
-
-Scope = Literal["read", "operate", "admin"]
 
 _IMPLIED: Final[dict[Scope, frozenset[Scope]]] = {
     "read": frozenset({"read"}),

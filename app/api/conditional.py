@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Final
+
+from fastapi import Depends, Header
 
 from app.calibration.versions import Expected
 from app.errors import InvalidInputError
@@ -26,16 +28,13 @@ def not_modified(if_none_match: str | None, tag: str) -> bool:
     return tag.strip('"') in _TAG.findall(if_none_match)
 
 
-def expected_version(if_match: str | None, if_none_match: str | None) -> Expected | None:
-    """What must be active for a move to go ahead.
-
-    Args:
-        if_match: tags of versions, in any format, one of which must be active; `*`: any must be.
-        if_none_match: only `*`: none may be active yet.
-
-    Raises:
-        InvalidInputError: naming the header.
-    """
+def _expected(
+    if_match: Annotated[
+        str | None, Header(description="tag of the version that must be active now; `*`: any must be")
+    ] = None,
+    if_none_match: Annotated[str | None, Header(description="only `*`: no version may be active yet")] = None,
+) -> Expected | None:
+    """What must be active for a move to go ahead; None: whatever is."""
     if if_match is not None and if_none_match is not None:
         raise InvalidInputError("If-None-Match", "contradicts If-Match", "give one of them")
     if if_none_match is not None:
@@ -55,3 +54,6 @@ def expected_version(if_match: str | None, if_none_match: str | None) -> Expecte
     # Weak tags never match here; ours are strong, and one names a version whatever format it is of.
     strong = re.findall(r'(?<!W/)"([^"]*)"', if_match)
     return Expected(frozenset(tag.rpartition(".")[0] or tag for tag in strong) or frozenset({""}))
+
+
+Expectation = Annotated[Expected | None, Depends(_expected)]

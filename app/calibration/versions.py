@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 from uuid import UUID
 
-from sqlalchemy import Column, func, insert, select, update
+from sqlalchemy import Column, func, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import audit, robots, twin_versions
@@ -93,6 +93,19 @@ class Move:
 
     who: str
     reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A move as the audit trail has it."""
+
+    id: int
+    at: datetime
+    who: str
+    what: str
+    old: str | None
+    new: str | None
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +244,25 @@ async def list_versions(
         query = query.where(twin_versions.c.version < before)
     rows = await connection.execute(query.order_by(twin_versions.c.version.desc()).limit(limit))
     return [_summary(row) for row in rows]
+
+
+async def refers_to_description(connection: AsyncConnection, robot: RobotId, sha256: str) -> bool:
+    """Whether a version of this robot was fitted to the description of this digest (lower-case hex)."""
+    needle = f'"sha256":"{sha256}"'.encode()
+    mentions = func.position(literal(needle).op("IN")(twin_versions.c.document)) > 0
+    query = select(twin_versions.c.version).where(twin_versions.c.robot == robot, mentions).limit(1)
+    return await connection.scalar(query) is not None
+
+
+async def list_moves(
+    connection: AsyncConnection, robot: RobotId, *, before: int | None, limit: int
+) -> Sequence[AuditEntry]:
+    """The robot's audit trail below entry `before`, latest first."""
+    query = select(audit).where(audit.c.robot == robot)
+    if before is not None:
+        query = query.where(audit.c.id < before)
+    rows = await connection.execute(query.order_by(audit.c.id.desc()).limit(limit))
+    return [AuditEntry(row.id, row.at, row.who, row.what, row.old, row.new, row.reason) for row in rows]
 
 
 async def _leave(
