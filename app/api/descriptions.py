@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.api.access import Operator, Reader
+from app.api.access import Administrator, Reader
 from app.api.conditional import entity_tag, not_modified
 from app.api.context import ApiContext
 from app.api.registered import FleetPath, RobotPath, description_href, find_fleet, find_robot
@@ -55,7 +55,9 @@ class Uploaded(BaseModel):
     openapi_extra=_BODY,
     max_body_size=DESCRIPTION_BYTES,
 )
-async def put_robot_description(robot: RobotPath, request: Request, context: ApiContext, who: Operator) -> Uploaded:
+async def put_robot_description(
+    robot: RobotPath, request: Request, context: ApiContext, who: Administrator
+) -> Uploaded:
     """422 `invalid-description` names the line, link or joint at fault."""
     content = await request.body()
     async with context.engine.begin() as connection:
@@ -86,7 +88,9 @@ async def read_robot_description(
     openapi_extra=_BODY,
     max_body_size=DESCRIPTION_BYTES,
 )
-async def put_fleet_description(fleet: FleetPath, request: Request, context: ApiContext, who: Operator) -> Uploaded:
+async def put_fleet_description(
+    fleet: FleetPath, request: Request, context: ApiContext, who: Administrator
+) -> Uploaded:
     """That of its robots that have none of their own."""
     content = await request.body()
     async with context.engine.begin() as connection:

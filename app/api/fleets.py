@@ -8,7 +8,7 @@ from http import HTTPStatus
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.api.access import Administrator, Operator, Reader
+from app.api.access import Administrator, Reader
 from app.api.context import ApiContext
 from app.api.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor
 from app.api.registered import FleetPath, find_fleet
@@ -50,7 +50,7 @@ class FleetView(FleetBody):
 
 @router.put("/{fleet}", summary="Register a fleet", responses={201: {"model": FleetView}})
 async def put_fleet(
-    fleet: FleetPath, context: ApiContext, who: Operator, response: Response, body: FleetBody | None = None
+    fleet: FleetPath, context: ApiContext, who: Administrator, response: Response, body: FleetBody | None = None
 ) -> FleetView:
     """201 if it is new, 200 if it was there and is replaced."""
     who.require_fleet(parse_fleet_id(fleet))

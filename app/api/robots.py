@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from app.api.access import Administrator, Operator, Reader
+from app.api.access import Administrator, Reader
 from app.api.context import ApiContext
 from app.api.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor
 from app.api.registered import RobotPath, find_robot
@@ -57,7 +57,7 @@ _BODY: dict[str, Any] = {
 
 @router.put("/{robot}", summary="Register a robot", responses={201: {"model": RobotView}}, openapi_extra=_BODY)
 async def put_robot(
-    robot: RobotPath, context: ApiContext, who: Operator, response: Response, body: dict[str, Any]
+    robot: RobotPath, context: ApiContext, who: Administrator, response: Response, body: dict[str, Any]
 ) -> RobotView:
     """201 if it is new, 200 if its declaration is replaced. A fleet named for the first time is made on the way."""
     declaration = RobotDeclaration.model_validate({"robot": robot, **body})

@@ -1,0 +1,108 @@
+"""`twincal api`, `worker` and `migrate`: one service each."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import signal
+from typing import Annotated
+
+import typer
+
+from app.cli.database import database_url
+from app.errors import InvalidInputError
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command("api")(api)
+    app.command("worker")(worker)
+    app.command("migrate")(migrate)
+
+
+def api(
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8080,
+    insecure_local: Annotated[
+        bool, typer.Option("--insecure-local", help="Answer without a key; on a loopback address only.")
+    ] = False,
+) -> None:
+    """Serve the REST interface."""
+    import uvicorn
+
+    from app.api.app import create_app
+    from app.api.context import ApiOptions
+    from app.cli.logs import log_to_standard_error
+    from app.database.engine import create_engine
+
+    if insecure_local and not _is_loopback(host):
+        raise InvalidInputError("--insecure-local", f"{host} can be reached from other machines", "--host 127.0.0.1")
+    log_to_standard_error()
+    app = create_app(create_engine(database_url()), ApiOptions(insecure_local))
+    # Streams that never end (events) would hold up a shutdown for ever.
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+    )
+
+
+def worker(
+    heartbeat_timeout_s: Annotated[
+        float, typer.Option(min=2.0, help="A job whose worker was silent for so long is taken over.")
+    ] = 30.0,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics here; none without it.")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address the metrics listen on.")] = "127.0.0.1",
+) -> None:
+    """Run calibrations, one after another; start as many workers as there are machines."""
+    from app.cli.logs import log_to_standard_error
+
+    log_to_standard_error()
+    if metrics_port is not None:
+        from prometheus_client import start_http_server
+
+        try:
+            start_http_server(metrics_port, addr=metrics_host)
+        except OSError as error:
+            raise InvalidInputError("--metrics-port", f"{metrics_host}:{metrics_port}: {error.strerror}") from error
+    asyncio.run(_work(database_url(), heartbeat_timeout_s))
+
+
+def migrate() -> None:
+    """Bring the database to the newest schema; several at once are safe."""
+    from app.database.migrate import upgrade
+
+    upgrade(database_url())
+
+
+async def _work(url: str, heartbeat_timeout_s: float) -> None:
+    from app.calibration.worker import Worker
+    from app.database.engine import create_engine
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    engine = create_engine(url)
+    try:
+        await Worker(engine, heartbeat_timeout_s).run(stop)
+    finally:
+        await engine.dispose()
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+_GRACE_S = 10
