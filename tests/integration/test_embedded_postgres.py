@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -15,6 +16,7 @@ import asyncpg
 import pytest
 
 from app.embedded.postgres import EmbeddedPostgres
+from app.embedded.shelter import closed_folder_above, within_reach
 from app.errors import ServiceError
 
 DEADLINE_S = 15.0
@@ -154,9 +156,11 @@ def test_a_server_that_will_not_start_shows_its_last_words(made: Path) -> None:
         pass
 
 
-def test_a_folder_without_postgres_is_named(service_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(ServiceError, match=f"{tmp_path}: holds no initdb"):
-        EmbeddedPostgres(service_dir / "nothing", bin_dir=tmp_path).start()
+def test_a_folder_without_postgres_is_named(service_dir: Path) -> None:
+    empty = service_dir / "empty"
+    empty.mkdir()
+    with pytest.raises(ServiceError, match=f"{empty}: holds no initdb"):
+        EmbeddedPostgres(service_dir / "nothing", bin_dir=empty).start()
 
 
 def test_a_cluster_of_another_version_says_which_one_it_needs(service_dir: Path) -> None:
@@ -176,11 +180,41 @@ async def test_another_postgres_serves_as_well(service_dir: Path) -> None:
 
 
 @NEEDS_ROOT
-def test_root_is_told_which_folder_nobody_cannot_enter(service_dir: Path) -> None:
+async def test_under_root_a_closed_folder_is_no_obstacle(service_dir: Path) -> None:
     closed = service_dir / "closed"
     closed.mkdir(mode=0o700)
-    with pytest.raises(ServiceError, match=f"'nobody'.* can't enter {closed} .*TWINCAL_DATA_DIR"):
-        EmbeddedPostgres(closed / "data").start()
+    try:
+        with EmbeddedPostgres(closed / "data", settings=FAST) as server:
+            await _run(server.url, "CREATE TABLE kept AS SELECT 42 AS answer")
+        with EmbeddedPostgres(closed / "data", settings=FAST) as server:
+            assert await _run(server.url, "SELECT answer FROM kept") == 42
+    finally:
+        shutil.rmtree((closed / "data" / "cluster").resolve().parent)
+
+
+@NEEDS_ROOT
+def test_under_root_binaries_in_a_closed_folder_are_copied_once(service_dir: Path) -> None:
+    hidden = service_dir / "hidden"
+    (hidden / "pg" / "bin").mkdir(parents=True)
+    (hidden / "pg" / "bin").chmod(0o700)
+    (hidden / "pg" / "bin" / "postgres").write_text("a program")
+    assert within_reach(hidden / "pg") == hidden / "pg"
+    hidden.chmod(0o700)
+    copy = within_reach(hidden / "pg")
+    try:
+        assert closed_folder_above(copy / "bin" / "postgres") is None
+        assert (copy / "bin" / "postgres").read_text() == "a program"
+        assert within_reach(hidden / "pg") == copy
+    finally:
+        shutil.rmtree(copy)
+
+
+@NEEDS_ROOT
+def test_under_root_a_chosen_postgres_in_a_closed_folder_is_named(service_dir: Path) -> None:
+    shut = service_dir / "shut"
+    shut.mkdir(mode=0o700)
+    with pytest.raises(ServiceError, match=f"'nobody'.* can't enter {shut} .*TWINCAL_POSTGRES_BIN"):
+        EmbeddedPostgres(service_dir / "nothing", bin_dir=shut / "bin").start()
 
 
 @NEEDS_ROOT
