@@ -1,0 +1,174 @@
+"""Damped Gauss–Newton on batched rollouts.
+
+The parameters move in z = (coordinate − prior mean) / prior sd, in which every prior is a unit normal. One batch gives the
+Jacobian by finite differences, another tries a whole ladder of damping factors at once: on lockstep lanes a ladder
+costs little more than one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from app.calibration.dataset import Stretch
+from app.calibration.residual import Noise, Residuals, estimate_noise, misfit, residuals, weights
+from app.telemetry import FloatArray
+from app.twin.model import TwinModel
+
+DIFFERENCE = 1e-3
+"""Finite-difference step, in prior standard deviations."""
+LADDER = 10.0 ** np.arange(-4.0, 4.0, 0.5)
+"""Damping factors tried in each iteration, relative to the diagonal of the Hessian."""
+SETTLED = 0.02
+"""The objective has settled when an iteration gains less than this (it is a log-likelihood: 0.5 is one sigma)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is fitted to what.
+
+    Attributes:
+        model: the robot.
+        stretches: the data.
+        free: indices of the fitted parameters among `model.specs`.
+        floor: smallest residual sd believed [rad or m], shape (n,).
+    """
+
+    model: TwinModel
+    stretches: Sequence[Stretch]
+    free: tuple[int, ...]
+    floor: FloatArray
+
+    def to_z(self, values: FloatArray) -> FloatArray:
+        """Fitted coordinates of one parameter set, shape (F,)."""
+        z = []
+        for i in self.free:
+            spec = self.model.specs[i]
+            mean, sd = spec.prior_moments()
+            z.append((float(spec.coordinate(np.clip(values[i], *spec.bounds))) - mean) / sd)
+        return np.array(z)
+
+    def to_values(self, z: FloatArray, base: FloatArray) -> FloatArray:
+        """Parameter sets from fitted coordinates; the others as in `base`.
+
+        Args:
+            z: shape (P, F).
+            base: shape (K,).
+        """
+        values = np.repeat(base[None, :], len(z), axis=0)
+        for column, i in enumerate(self.free):
+            spec = self.model.specs[i]
+            mean, sd = spec.prior_moments()
+            values[:, i] = np.clip(spec.value(mean + sd * z[:, column]), *spec.bounds)
+        return values
+
+    def bounds(self) -> tuple[FloatArray, FloatArray]:
+        """Lowest and highest z, shape (F,) each."""
+        low, high = [], []
+        for i in self.free:
+            spec = self.model.specs[i]
+            mean, sd = spec.prior_moments()
+            low.append((float(spec.coordinate(spec.bounds[0])) - mean) / sd)
+            high.append((float(spec.coordinate(spec.bounds[1])) - mean) / sd)
+        return np.array(low), np.array(high)
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Where the solver ended.
+
+    Attributes:
+        values: the whole parameter set, shape (K,).
+        z: fitted coordinates, shape (F,).
+        noise: the residual's.
+        objective: half the tempered, robust sum of squares plus half the squared prior distance.
+        jacobian: d error / d z, shape (N·n, F).
+        weight: of each squared error, shape (N·n,).
+        found: residuals at the solution (one parameter set).
+        iterations: done.
+        settled: whether the last one gained nothing worth having.
+    """
+
+    values: FloatArray
+    z: FloatArray
+    noise: Noise
+    objective: float
+    jacobian: FloatArray
+    weight: FloatArray
+    found: Residuals
+    iterations: int
+    settled: bool
+
+
+def solve(
+    problem: Problem,
+    start: FloatArray,
+    iterations: int,
+    keep_going: Callable[[float], bool] = lambda objective: True,
+) -> Solution:
+    """Minimise the tempered objective from a starting set.
+
+    Noise and κ are estimated anew from each iteration's residual; within an iteration they are fixed, so that its steps are
+    compared by one measure.
+
+    Args:
+        problem: model, data, fitted parameters.
+        start: shape (K,).
+        iterations: at most.
+        keep_going: told the objective after each iteration; False ends the search.
+    """
+    low, high = problem.bounds()
+    z = np.clip(problem.to_z(start), low, high)
+    base = start
+    done, settled = 0, False
+    while True:
+        points = np.vstack([z, z + np.diag(_difference(z, high))])
+        found = residuals(problem.model, problem.stretches, problem.to_values(points, base))
+        noise = estimate_noise(found, 0, problem.floor)
+        step = np.diag(points[1:] - z)
+        jacobian = (found.error[1:] - found.error[0]).reshape(len(z), -1).T / step
+        weight = weights(found, 0, noise).ravel()
+        current = Residuals(found.error[:1], found.seen, found.edges, found.diverged[:1])
+        objective = float(misfit(current, noise)[0] + 0.5 * z @ z)
+        if settled or done >= iterations or not keep_going(objective):
+            values = problem.to_values(z[None, :], base)[0]
+            return Solution(values, z, noise, objective, jacobian, weight, current, done, settled)
+        z, gain = _improve(problem, base, z, (low, high), noise, (jacobian, weight, found.error[0].ravel(), objective))
+        done += 1
+        settled = gain < SETTLED
+
+
+def _difference(z: FloatArray, high: FloatArray) -> FloatArray:
+    """Finite-difference steps, inwards at an upper bound."""
+    return np.where(z + DIFFERENCE > high, -DIFFERENCE, DIFFERENCE)
+
+
+def _improve(
+    problem: Problem,
+    base: FloatArray,
+    z: FloatArray,
+    bounds: tuple[FloatArray, FloatArray],
+    noise: Noise,
+    local: tuple[FloatArray, FloatArray, FloatArray, float],
+) -> tuple[FloatArray, float]:
+    """The best of a ladder of damped steps, and what it gains."""
+    jacobian, weight, error, objective = local
+    low, high = bounds
+    gradient = jacobian.T @ (weight * error) + z
+    hessian = (jacobian * weight[:, None]).T @ jacobian + np.eye(len(z))
+    # a parameter at its bound that wants to go further stays there
+    moving = ~(((z <= low) & (gradient > 0.0)) | ((z >= high) & (gradient < 0.0)))
+    H, g = hessian[np.ix_(moving, moving)], gradient[moving]
+    candidates = []
+    for damping in LADDER:
+        step = np.zeros_like(z)
+        step[moving] = -np.linalg.solve(H + damping * np.diag(np.diag(H)), g)
+        candidates.append(np.clip(z + step, low, high))
+    trial = np.array(candidates)
+    found = residuals(problem.model, problem.stretches, problem.to_values(trial, base))
+    objectives = misfit(found, noise) + 0.5 * (trial**2).sum(axis=1)
+    best = int(np.argmin(objectives))
+    gain = objective - float(objectives[best])
+    return (trial[best], gain) if gain > 0.0 else (z, 0.0)

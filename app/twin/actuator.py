@@ -1,0 +1,204 @@
+"""From what was asked of a joint to the torque on it: latency, controller, saturation, back-emf.
+
+Commands are targets. Latency shifts the targets, in seconds; a step uses their time average over the step, so that an
+error is smooth in the latency. The controller is part of the implicit step (`step_velocity`), because explicit PD
+diverges on real gains; one with a declared rate is a zero-order hold instead (`held_torque`).
+
+A velocity is held between two positions: v belongs to t − dt/2 and v⁺ to t + dt/2, which makes PyBullet's own update,
+q⁺ = q + dt v⁺, a second-order leapfrog. Everything at t is therefore centred: damping acts on the mean of v and v⁺,
+stiffness on the mean of the three positions around t (Newmark's average acceleration). Taken at the step's end instead,
+Kp alone would add Kp·dt/2 of damping that no robot has (docs/adr/0008).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from app.telemetry import FloatArray, IntArray
+from app.twin.friction import (
+    ARMATURE,
+    BACK_EMF,
+    BREAKAWAY,
+    COULOMB,
+    DAMPING,
+    KD,
+    KP,
+    LOAD,
+    OFFSET,
+    STRIBECK,
+    TORQUE_LIMIT,
+    friction_limit,
+    solve_friction,
+)
+
+# Command columns of `command[row, dof, COLUMN]`.
+TARGET, TARGET_VELOCITY, FEED_FORWARD, KP_SCALE, KD_SCALE, ENABLED, LIMIT_SCALE = range(7)
+COMMAND_COLUMNS = 7
+
+
+@njit(cache=True, error_model="numpy")
+def average_command(
+    t: FloatArray, command: FloatArray, row: int, begin: float, end: float, out: FloatArray
+) -> tuple[int, bool]:
+    """Time average of the held commands over [begin, end].
+
+    Args:
+        t: row k holds on [t[k], t[k+1]); the first holds before, the last after [s], shape (T,).
+        command: shape (T, n, COMMAND_COLUMNS).
+        row: a row that holds at or before `begin`.
+        begin: start of the interval, latency subtracted [s].
+        end: its end [s].
+        out: shape (n, COMMAND_COLUMNS).
+
+    Returns:
+        The row that holds at `begin`, and whether it holds for the whole interval.
+    """
+    last = len(t) - 1
+    while row < last and t[row + 1] <= begin:
+        row += 1
+    if row == last or t[row + 1] >= end:
+        out[:, :] = command[row]
+        return row, True
+    out[:, :] = 0.0
+    k = row
+    start = begin
+    while True:
+        stop = end if k == last else min(t[k + 1], end)
+        share = (stop - start) / (end - begin)
+        for i in range(out.shape[0]):
+            for c in range(out.shape[1]):
+                out[i, c] += share * command[k, i, c]
+        if stop >= end:
+            return row, False
+        start = stop
+        k += 1
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def clip(value: float, limit: float) -> float:
+    """`value` within ±limit."""
+    return min(max(value, -limit), limit)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def ticks(rate_hz: float, t: float, dt: float, step: int) -> bool:
+    """Whether a controller of the given rate samples at t [s], the start of a step; it always does at the first."""
+    period = np.floor(t * rate_hz + 1e-9)
+    return step == 0 or period != np.floor((t - dt) * rate_hz + 1e-9)
+
+
+@njit(cache=True, error_model="numpy")
+def held_torque(q: FloatArray, v: FloatArray, joint: FloatArray, command: FloatArray, out: FloatArray) -> None:
+    """Torque of a controller that samples now and holds [N·m].
+
+    Args:
+        q: true joint positions [rad], shape (n,).
+        v: joint velocities [rad/s], shape (n,).
+        joint: joint parameters, shape (JOINT_ROWS, n).
+        command: shape (n, COMMAND_COLUMNS).
+        out: shape (n,).
+    """
+    for i in range(len(q)):
+        c = command[i]
+        torque = (
+            c[FEED_FORWARD]
+            + joint[KP, i] * c[KP_SCALE] * (c[TARGET] - q[i] - joint[OFFSET, i])
+            + joint[KD, i] * c[KD_SCALE] * (c[TARGET_VELOCITY] - v[i])
+        )
+        out[i] = c[ENABLED] * clip(torque, joint[TORQUE_LIMIT, i] * c[LIMIT_SCALE])
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def motor_slope(kp: float, kd: float, dt: float) -> float:
+    """How much PD torque falls with v⁺ [N·m·s/rad]."""
+    return 0.5 * kd + 0.25 * dt * kp
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def motor_pull(kp: float, kd: float, dt: float, target: float, target_velocity: float, q: float, v: float) -> float:
+    """PD torque at v⁺ = 0 [N·m]; with `motor_slope` · v⁺ taken off, it is centred on the step's start."""
+    return kp * (target - q + 0.25 * dt * v) + kd * (target_velocity - 0.5 * v)
+
+
+@njit(cache=True, error_model="numpy")
+def step_velocity(
+    M: FloatArray,
+    h: FloatArray,
+    q: FloatArray,
+    v: FloatArray,
+    joint: FloatArray,
+    command: FloatArray,
+    held: FloatArray,
+    dt: float,
+    state: IntArray,
+    v_next: FloatArray,
+    work: FloatArray,
+) -> None:
+    """One implicit step of the joint-space dynamics: the velocities at its end.
+
+    (M + A + dt(b + Kd)/2 + dt²Kp/4)(v⁺ − v) = dt(τff + Kp(q* − q) + Kd(v* − v) − h − b v) − λ, with λ of
+    `solve_friction`. Where a motor would pass its limit, its whole torque becomes ±limit and the step is solved again.
+
+    Args:
+        M: mass matrix [kg·m²], shape (n, n).
+        h: gravity, Coriolis and centrifugal torques [N·m], shape (n,).
+        q: true joint positions [rad], shape (n,).
+        v: joint velocities [rad/s], shape (n,).
+        joint: joint parameters, shape (JOINT_ROWS, n).
+        command: shape (n, COMMAND_COLUMNS).
+        held: torque of a sampled controller [N·m], shape (n,); NaN where the controller is continuous.
+        dt: the step [s].
+        state: first guess of who slides, shape (n,); the solution on return.
+        v_next: out [rad/s], shape (n,).
+        work: shape (2n + 4, n).
+    """
+    n = len(q)
+    A = work[:n]
+    L = work[n : 2 * n]
+    rhs, bound, fixed, drive = work[2 * n], work[2 * n + 1], work[2 * n + 2], work[2 * n + 3]
+    for i in range(n):
+        fixed[i] = held[i]
+        bound[i] = dt * friction_limit(
+            v[i],
+            h[i] + joint[DAMPING, i] * v[i],
+            joint[COULOMB, i],
+            joint[BREAKAWAY, i],
+            joint[STRIBECK, i],
+            joint[LOAD, i],
+        )
+    for _ in range(n + 1):
+        for i in range(n):
+            c = command[i]
+            on = c[ENABLED]
+            loss = 0.5 * dt * (joint[DAMPING, i] + on * joint[BACK_EMF, i])
+            momentum = (joint[ARMATURE, i] - loss) * v[i]
+            for j in range(n):
+                A[i, j] = M[i, j]
+                momentum += M[i, j] * v[j]
+            A[i, i] += joint[ARMATURE, i] + loss
+            if np.isnan(fixed[i]):
+                kp = on * joint[KP, i] * c[KP_SCALE]
+                kd = on * joint[KD, i] * c[KD_SCALE]
+                A[i, i] += dt * motor_slope(kp, kd, dt)
+                drive[i] = on * c[FEED_FORWARD] + motor_pull(
+                    kp, kd, dt, c[TARGET] - joint[OFFSET, i], c[TARGET_VELOCITY], q[i], v[i]
+                )
+            else:
+                drive[i] = fixed[i]
+            rhs[i] = momentum + dt * (drive[i] - h[i])
+        solve_friction(A, rhs, bound, state, v_next, L)
+        saturated = False
+        for i in range(n):
+            if not np.isnan(fixed[i]):
+                continue
+            c = command[i]
+            on = c[ENABLED]
+            slope = motor_slope(on * joint[KP, i] * c[KP_SCALE], on * joint[KD, i] * c[KD_SCALE], dt)
+            torque = drive[i] - slope * v_next[i]
+            limit = on * joint[TORQUE_LIMIT, i] * c[LIMIT_SCALE]
+            if abs(torque) > limit:
+                fixed[i] = clip(torque, limit)
+                saturated = True
+        if not saturated:
+            return

@@ -1,0 +1,380 @@
+"""The compiled rollout: the twin's dynamics stepped for several parameter sets in lockstep, without the GIL.
+
+Held equal to the PyBullet world (`world.py`) by tests; the search runs here, what is published is judged there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from app.telemetry import FloatArray, IntArray
+from app.twin.actuator import (
+    COMMAND_COLUMNS,
+    ENABLED,
+    FEED_FORWARD,
+    KD_SCALE,
+    KP_SCALE,
+    LIMIT_SCALE,
+    TARGET,
+    TARGET_VELOCITY,
+    average_command,
+    held_torque,
+    motor_pull,
+    motor_slope,
+    step_velocity,
+    ticks,
+)
+from app.twin.dynamics import Space, Tree, mass_and_bias, space_for
+from app.twin.friction import (
+    ARMATURE,
+    BACK_EMF,
+    BREAKAWAY,
+    COULOMB,
+    DAMPING,
+    JOINT_ROWS,
+    KD,
+    KP,
+    LOAD,
+    OFFSET,
+    STRIBECK,
+    TORQUE_LIMIT,
+    friction_limit,
+)
+
+# A joint that turns this fast has diverged; PyBullet itself stops at 100 rad/s without saying so.
+DIVERGED_RAD_S = 90.0
+
+
+class Parameters(NamedTuple):
+    """What differs between the lanes of a batch."""
+
+    inertial: FloatArray  # (nb, 10, lanes)
+    joint: FloatArray  # (JOINT_ROWS, n, lanes)
+    latency: FloatArray  # command latency [s], (lanes,)
+    gravity: FloatArray  # [m/s²], (3, lanes)
+
+
+class Drive(NamedTuple):
+    """What was asked of the robot, and when to look at it; times in seconds of the recording."""
+
+    t: FloatArray  # (T,)
+    command: FloatArray  # (T, n, COMMAND_COLUMNS)
+    rate_hz: float  # of a sampled controller; 0 = continuous
+    t_out: FloatArray  # (K,), not before the start
+    begin: float
+    dt: float
+
+
+class Scratch(NamedTuple):
+    """Work space of the implicit step: arrays over lanes, then one lane's copies for the exact solver."""
+
+    L: FloatArray  # (n, n, lanes)
+    diagonal: FloatArray  # (n, lanes)
+    rhs: FloatArray
+    bound: FloatArray
+    slide: FloatArray  # -1, 0 or 1: the guess of who slides
+    drive: FloatArray
+    slope: FloatArray
+    v_next: FloatArray
+    held: FloatArray  # torque of a sampled controller over this step; NaN where it is continuous
+    next_held: FloatArray  # and after it
+    command: FloatArray  # (n, COMMAND_COLUMNS, lanes)
+    needed: FloatArray  # (lanes,)
+    wrong: FloatArray  # (lanes,)
+    row: IntArray  # (lanes,)
+    settled: IntArray  # 1 where one row of commands filled the lane's last step, (lanes,)
+    one: FloatArray  # (5, n)
+    one_joint: FloatArray  # (JOINT_ROWS, n)
+    one_command: FloatArray  # (n, COMMAND_COLUMNS)
+    one_mass: FloatArray  # (n, n)
+    state: IntArray  # (n,)
+    work: FloatArray  # (2n + 4, n)
+
+
+def scratch_for(n: int, lanes: int) -> Scratch:
+    """Allocate the step's work space."""
+
+    def per_joint(fill: float = 0.0) -> FloatArray:
+        return np.full((n, lanes), fill)
+
+    return Scratch(
+        L=np.zeros((n, n, lanes)),
+        diagonal=per_joint(),
+        rhs=per_joint(),
+        bound=per_joint(),
+        slide=per_joint(),
+        drive=per_joint(),
+        slope=per_joint(),
+        v_next=per_joint(),
+        held=per_joint(np.nan),
+        next_held=per_joint(np.nan),
+        command=np.zeros((n, COMMAND_COLUMNS, lanes)),
+        needed=np.zeros(lanes),
+        wrong=np.zeros(lanes),
+        row=np.zeros(lanes, dtype=np.int64),
+        settled=np.zeros(lanes, dtype=np.int64),
+        one=np.zeros((5, n)),
+        one_joint=np.zeros((JOINT_ROWS, n)),
+        one_command=np.zeros((n, COMMAND_COLUMNS)),
+        one_mass=np.zeros((n, n)),
+        state=np.zeros(n, dtype=np.int64),
+        work=np.zeros((2 * n + 4, n)),
+    )
+
+
+def run(
+    tree: Tree, parameters: Parameters, drive: Drive, q0: FloatArray, v0: FloatArray
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Roll the lanes of a batch out.
+
+    Args:
+        tree: the mechanism.
+        parameters: one set a lane.
+        drive: commands and output times.
+        q0: true initial positions [rad], shape (n, lanes).
+        v0: initial velocities [rad/s], shape (n, lanes).
+
+    Returns:
+        Measured positions (offset included) [rad] and velocities [rad/s] at `drive.t_out`, shape (K, n, lanes) each,
+        and for each lane 1 if it diverged, from where on its values are NaN.
+    """
+    n, lanes = q0.shape
+    out_q = np.full((len(drive.t_out), n, lanes), np.nan)
+    out_v = np.full((len(drive.t_out), n, lanes), np.nan)
+    diverged = np.zeros(lanes, dtype=np.int64)
+    space = space_for(len(tree.parent), n, lanes)
+    _roll(tree, parameters, drive, q0.copy(), v0.copy(), space, scratch_for(n, lanes), out_q, out_v, diverged)
+    return out_q, out_v, diverged
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _roll(
+    tree: Tree,
+    parameters: Parameters,
+    drive: Drive,
+    q: FloatArray,
+    v: FloatArray,
+    space: Space,
+    scratch: Scratch,
+    out_q: FloatArray,
+    out_v: FloatArray,
+    diverged: IntArray,
+) -> None:
+    n, lanes = q.shape
+    dt = drive.dt
+    offset = parameters.joint[OFFSET]
+    k = 0
+    step = 0
+    total = len(drive.t_out)
+    while k < total and drive.t_out[k] <= drive.begin:
+        for i in range(n):
+            for l in range(lanes):
+                out_q[k, i, l] = q[i, l] + offset[i, l]
+                out_v[k, i, l] = v[i, l]
+        k += 1
+    while k < total:
+        t = drive.begin + step * dt
+        _take_command(parameters, drive, t, q, v, step, scratch)
+        mass_and_bias(tree, parameters.inertial, parameters.gravity, q, v, space)
+        _implicit_step(parameters, space, q, v, dt, scratch)
+        end = drive.begin + (step + 1) * dt
+        while k < total and drive.t_out[k] <= end:
+            since = drive.t_out[k] - t
+            for i in range(n):
+                for l in range(lanes):
+                    out_q[k, i, l] = q[i, l] + since * scratch.v_next[i, l] + offset[i, l]
+                    out_v[k, i, l] = v[i, l] + (since / dt + 0.5) * (scratch.v_next[i, l] - v[i, l])
+            k += 1
+        for i in range(n):
+            for l in range(lanes):
+                v[i, l] = scratch.v_next[i, l]
+                q[i, l] += dt * v[i, l]
+        for l in range(lanes):
+            for i in range(n):
+                if not abs(v[i, l]) < DIVERGED_RAD_S:
+                    diverged[l] = 1
+            if diverged[l] == 1:
+                for i in range(n):
+                    q[i, l] = np.nan
+                    v[i, l] = np.nan
+        step += 1
+
+
+@njit(cache=True, error_model="numpy")
+def _take_command(
+    parameters: Parameters, drive: Drive, t: float, q: FloatArray, v: FloatArray, step: int, scratch: Scratch
+) -> None:
+    """Bring each lane's delayed command up to the step that begins at t; sample the controller where it has a rate."""
+    n, lanes = q.shape
+    one = scratch.one_command
+    tick = drive.rate_hz > 0.0 and ticks(drive.rate_hz, t, drive.dt, step)
+    last = len(drive.t) - 1
+    for l in range(lanes):
+        begin = t - 0.5 * drive.dt - parameters.latency[l]
+        row = scratch.row[l]
+        if scratch.settled[l] == 0 or (row < last and drive.t[row + 1] < begin + drive.dt):
+            row, whole = average_command(drive.t, drive.command, row, begin, begin + drive.dt, one)
+            scratch.row[l] = row
+            scratch.settled[l] = 1 if whole else 0
+            for i in range(n):
+                for c in range(COMMAND_COLUMNS):
+                    scratch.command[i, c, l] = one[i, c]
+        if drive.rate_hz > 0.0:
+            for i in range(n):
+                scratch.held[i, l] = scratch.next_held[i, l]
+        if tick:
+            for i in range(n):
+                scratch.one[0, i], scratch.one[1, i] = q[i, l], v[i, l]
+                for r in range(JOINT_ROWS):
+                    scratch.one_joint[r, i] = parameters.joint[r, i, l]
+                for c in range(COMMAND_COLUMNS):
+                    one[i, c] = scratch.command[i, c, l]
+            held_torque(scratch.one[0], scratch.one[1], scratch.one_joint, one, scratch.one[2])
+            for i in range(n):
+                # the step reaches from half a step before the tick to half a step after it
+                before = scratch.one[2, i] if step == 0 else scratch.next_held[i, l]
+                scratch.held[i, l] = 0.5 * (before + scratch.one[2, i])
+                scratch.next_held[i, l] = scratch.one[2, i]
+
+
+@njit(cache=True, error_model="numpy")
+def _implicit_step(
+    parameters: Parameters, space: Space, q: FloatArray, v: FloatArray, dt: float, scratch: Scratch
+) -> None:
+    """`step_velocity` for all lanes at once, on the guess that joints keep sliding or resting as they do.
+
+    Where the guess or a torque limit fails, that lane is solved exactly by `step_velocity` itself.
+    """
+    _assemble(parameters, space, q, v, dt, scratch)
+    _factorise(space.M, scratch)
+    _substitute(scratch)
+    _check_guess(parameters, space.M, scratch)
+    for l in range(q.shape[1]):
+        if scratch.wrong[l] > 0.0:
+            _solve_exactly(parameters, space, q, v, dt, l, scratch)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _assemble(parameters: Parameters, space: Space, q: FloatArray, v: FloatArray, dt: float, scratch: Scratch) -> None:
+    """Diagonal and right side of the implicit step (see `step_velocity`)."""
+    n, lanes = q.shape
+    J, C, M, h = parameters.joint, scratch.command, space.M, space.h
+    for i in range(n):
+        for l in range(lanes):
+            scratch.bound[i, l] = dt * friction_limit(
+                v[i, l],
+                h[i, l] + J[DAMPING, i, l] * v[i, l],
+                J[COULOMB, i, l],
+                J[BREAKAWAY, i, l],
+                J[STRIBECK, i, l],
+                J[LOAD, i, l],
+            )
+        for l in range(lanes):
+            on = C[i, ENABLED, l]
+            kp = on * J[KP, i, l] * C[i, KP_SCALE, l]
+            kd = on * J[KD, i, l] * C[i, KD_SCALE, l]
+            target = C[i, TARGET, l] - J[OFFSET, i, l]
+            pull = on * C[i, FEED_FORWARD, l]
+            pull += motor_pull(kp, kd, dt, target, C[i, TARGET_VELOCITY, l], q[i, l], v[i, l])
+            held = scratch.held[i, l]
+            sampled = held == held  # NaN: continuous
+            scratch.drive[i, l] = held if sampled else pull
+            scratch.slope[i, l] = 0.0 if sampled else motor_slope(kp, kd, dt)
+            loss = 0.5 * dt * (J[DAMPING, i, l] + on * J[BACK_EMF, i, l])
+            scratch.diagonal[i, l] = M[i, i, l] + J[ARMATURE, i, l] + loss + dt * scratch.slope[i, l]
+            scratch.rhs[i, l] = (J[ARMATURE, i, l] - loss) * v[i, l] + dt * (scratch.drive[i, l] - h[i, l])
+            scratch.slide[i, l] = np.sign(v[i, l])
+    for i in range(n):
+        for j in range(n):
+            for l in range(lanes):
+                scratch.rhs[i, l] += M[i, j, l] * v[j, l]
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _factorise(M: FloatArray, scratch: Scratch) -> None:
+    """Cholesky factor of the sliding joints' matrix; joints at rest get rows of the unit matrix."""
+    n, lanes = scratch.rhs.shape
+    L, slide = scratch.L, scratch.slide
+    for j in range(n):
+        for l in range(lanes):
+            L[j, j, l] = abs(slide[j, l]) * scratch.diagonal[j, l] + (1.0 - abs(slide[j, l]))
+        for k in range(j):
+            for l in range(lanes):
+                L[j, j, l] -= L[j, k, l] * L[j, k, l]
+        for l in range(lanes):
+            L[j, j, l] = 1.0 / np.sqrt(L[j, j, l])
+        for i in range(j + 1, n):
+            for l in range(lanes):
+                L[i, j, l] = M[i, j, l] * abs(slide[i, l] * slide[j, l])
+            for k in range(j):
+                for l in range(lanes):
+                    L[i, j, l] -= L[i, k, l] * L[j, k, l]
+            for l in range(lanes):
+                L[i, j, l] *= L[j, j, l]
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _substitute(scratch: Scratch) -> None:
+    """Velocities from the factor, whose diagonal is stored inverted; exactly 0 for joints at rest."""
+    n, lanes = scratch.rhs.shape
+    L, v, slide = scratch.L, scratch.v_next, scratch.slide
+    for i in range(n):
+        for l in range(lanes):
+            v[i, l] = abs(slide[i, l]) * (scratch.rhs[i, l] - scratch.bound[i, l] * slide[i, l])
+        for k in range(i):
+            for l in range(lanes):
+                v[i, l] -= L[i, k, l] * v[k, l]
+        for l in range(lanes):
+            v[i, l] *= L[i, i, l]
+    for i in range(n - 1, -1, -1):
+        for k in range(i + 1, n):
+            for l in range(lanes):
+                v[i, l] -= L[k, i, l] * v[k, l]
+        for l in range(lanes):
+            v[i, l] *= L[i, i, l]
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _check_guess(parameters: Parameters, M: FloatArray, scratch: Scratch) -> None:
+    """Mark the lanes where a joint turned round, broke loose, or would pass its torque limit."""
+    n, lanes = scratch.rhs.shape
+    v, slide, wrong, needed = scratch.v_next, scratch.slide, scratch.wrong, scratch.needed
+    wrong[:] = 0.0
+    for i in range(n):
+        for l in range(lanes):
+            needed[l] = scratch.rhs[i, l]
+        for j in range(n):
+            for l in range(lanes):
+                needed[l] -= M[i, j, l] * v[j, l]
+        for l in range(lanes):
+            turned = 1.0 if v[i, l] * slide[i, l] < 0.0 else 0.0
+            resting = 1.0 - abs(slide[i, l])
+            loose = resting if abs(needed[l]) > scratch.bound[i, l] else 0.0
+            limit = parameters.joint[TORQUE_LIMIT, i, l] * scratch.command[i, LIMIT_SCALE, l]
+            torque = abs(scratch.drive[i, l] - scratch.slope[i, l] * v[i, l])
+            beyond = 1.0 if torque > scratch.command[i, ENABLED, l] * limit else 0.0
+            wrong[l] += turned + loose + beyond
+
+
+@njit(cache=True, error_model="numpy")
+def _solve_exactly(
+    parameters: Parameters, space: Space, q: FloatArray, v: FloatArray, dt: float, l: int, scratch: Scratch
+) -> None:
+    """One lane through `step_velocity`."""
+    n = q.shape[0]
+    one, joint, M, command = scratch.one, scratch.one_joint, scratch.one_mass, scratch.one_command
+    for i in range(n):
+        one[0, i], one[1, i], one[2, i], one[3, i] = space.h[i, l], q[i, l], v[i, l], scratch.held[i, l]
+        scratch.state[i] = int(scratch.slide[i, l])
+        for r in range(JOINT_ROWS):
+            joint[r, i] = parameters.joint[r, i, l]
+        for c in range(COMMAND_COLUMNS):
+            command[i, c] = scratch.command[i, c, l]
+        for j in range(n):
+            M[i, j] = space.M[i, j, l]
+    step_velocity(M, one[0], one[1], one[2], joint, command, one[3], dt, scratch.state, one[4], scratch.work)
+    for i in range(n):
+        scratch.v_next[i, l] = one[4, i]

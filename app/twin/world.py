@@ -1,0 +1,229 @@
+"""The twin in PyBullet: the world that is served and that judges every twin. The only module that imports PyBullet.
+
+PyBullet knows neither armature nor dry friction nor latency. Each step takes its mass matrix and bias torques, solves
+the implicit step of `actuator.step_velocity`, and injects the torque that gives the solution: τ' = M q̈ + h. PyBullet's
+own damping, motors and limits are off.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pybullet
+
+from app.errors import SimulationError
+from app.telemetry import FloatArray, IntArray
+from app.twin import friction
+from app.twin.actuator import COMMAND_COLUMNS, average_command, held_torque, step_velocity, ticks
+from app.twin.description import Description, Joint
+from app.twin.kernel import DIVERGED_RAD_S
+from app.twin.mechanism import displacement
+from app.twin.model import GRAVITY_M_S2, TIMESTEP_S, TwinModel
+from app.twin.rollout import Motion
+from app.twin.urdf_writer import write_urdf
+
+ENGINE_VERSION = "3.2.7"
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A loaded robot.
+
+    Attributes:
+        client: physics client.
+        uid: body.
+        indices: PyBullet indices of its moving joints, in PyBullet's order.
+        jacobian: their rates per rate of the twin's degrees of freedom, shape (len(indices), n).
+        shift: their positions at q = 0 [rad or m], shape (len(indices),).
+    """
+
+    client: int
+    uid: int
+    indices: tuple[int, ...]
+    jacobian: FloatArray
+    shift: FloatArray
+
+
+def simulate(model: TwinModel, motion: Motion, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Roll one parameter set out in PyBullet.
+
+    Args:
+        model: the robot.
+        motion: what to simulate.
+        values: shape (K,), see `TwinModel.names`.
+
+    Returns:
+        Measured positions [rad or m] and velocities at `motion.t_out_s`, shape (K, n) each.
+
+    Raises:
+        SimulationError: when PyBullet refuses the model or a joint diverges.
+    """
+    with _loaded(model, values) as body:
+        return _Run(model, motion, values, body).run()
+
+
+@contextmanager
+def _loaded(model: TwinModel, values: FloatArray) -> Iterator[_Body]:
+    urdf = write_urdf(_welded(model), model.links(values))
+    client = pybullet.connect(pybullet.DIRECT)
+    try:
+        with tempfile.TemporaryDirectory(prefix="twincal-") as folder:
+            # A fresh name each time: PyBullet caches files by name.
+            path = Path(folder) / f"{os.urandom(8).hex()}.urdf"
+            path.write_bytes(urdf)
+            yield _load(client, str(path), model)
+    finally:
+        pybullet.disconnect(client)
+
+
+def _load(client: int, path: str, model: TwinModel) -> _Body:
+    pybullet.setPhysicsEngineParameter(enableFileCaching=0, physicsClientId=client)
+    pybullet.setGravity(*GRAVITY_M_S2, physicsClientId=client)
+    pybullet.setTimeStep(TIMESTEP_S, physicsClientId=client)
+    flags = pybullet.URDF_USE_INERTIA_FROM_FILE
+    try:
+        uid = pybullet.loadURDF(path, useFixedBase=True, flags=flags, physicsClientId=client)
+    except pybullet.error as error:
+        raise SimulationError(
+            f"PyBullet refuses the description of {model.mechanism.description.name!r}: {error}"
+        ) from error
+    moving: dict[str, int] = {}
+    for index in range(-1, pybullet.getNumJoints(uid, physicsClientId=client)):
+        # One parameter a call: PyBullet drops some of those given together.
+        for quantity in ("linearDamping", "angularDamping"):
+            pybullet.changeDynamics(uid, index, **{quantity: 0.0}, physicsClientId=client)
+        if index < 0:
+            continue
+        pybullet.changeDynamics(uid, index, jointDamping=0.0, physicsClientId=client)
+        info = pybullet.getJointInfo(uid, index, physicsClientId=client)
+        if info[2] != pybullet.JOINT_FIXED:
+            # Every joint starts with a velocity motor that acts like huge friction.
+            pybullet.setJointMotorControl2(uid, index, pybullet.VELOCITY_CONTROL, force=0.0, physicsClientId=client)
+            moving[info[1].decode()] = index
+    return _keyed_by_name(client, uid, moving, model)
+
+
+def _keyed_by_name(client: int, uid: int, moving: dict[str, int], model: TwinModel) -> _Body:
+    mechanism = model.mechanism
+    jacobian = np.zeros((len(moving), mechanism.n))
+    shift = np.zeros(len(moving))
+    row_of = {name: row for row, name in enumerate(moving)}
+    for b, part in enumerate(mechanism.bodies):
+        row = row_of[part.joint.name]
+        jacobian[row, mechanism.dof[b]] = mechanism.ratio[b]
+        shift[row] = mechanism.shift[b]
+    return _Body(client, uid, tuple(moving.values()), jacobian, shift)
+
+
+def _welded(model: TwinModel) -> Description:
+    """The description with locked joints fixed where they are held, and a known payload in its link."""
+    description = model.mechanism.description
+    joints = {name: _held(joint, model.mechanism.locked.get(name)) for name, joint in description.joints.items()}
+    return replace(description, joints=joints)
+
+
+def _held(joint: Joint, position: float | None) -> Joint:
+    if position is None:
+        return joint
+    turn, slide = displacement(joint, position)
+    return replace(
+        joint,
+        type="fixed",
+        origin_m=joint.origin_m + joint.rotation @ slide,
+        rotation=joint.rotation @ turn,
+        mimic=None,
+    )
+
+
+class _Run:
+    """One rollout: the state between steps."""
+
+    def __init__(self, model: TwinModel, motion: Motion, values: FloatArray, body: _Body) -> None:
+        parameters = model.pack(values[None, :])
+        n = model.mechanism.n
+        self.model, self.motion, self.body = model, motion, body
+        self.joint = np.ascontiguousarray(parameters.joint[:, :, 0])
+        self.latency_s = float(parameters.latency[0])
+        self.command = np.zeros((n, COMMAND_COLUMNS))
+        self.row = 0
+        self.held, self.next_held = np.full(n, np.nan), np.full(n, np.nan)
+        self.work = np.zeros((2 * n + 4, n))
+        self.v_next = np.zeros(n)
+
+    def run(self) -> tuple[FloatArray, FloatArray]:
+        """Step to the last output time."""
+        motion, offset = self.motion, self.joint[friction.OFFSET]
+        t_out = motion.t_out_s
+        positions, velocities = np.full((2, len(t_out), len(offset)), np.nan)
+        q, v = motion.q0 - offset, motion.v0.copy()
+        self._reset(q, v)
+        k = int(np.searchsorted(t_out, motion.begin_s, side="right"))
+        positions[:k], velocities[:k] = q + offset, v
+        step = 0
+        while k < len(t_out):
+            t = motion.begin_s + step * TIMESTEP_S
+            self._step(step, t, q, v)
+            q_next, v_next = self._state()
+            end = motion.begin_s + (step + 1) * TIMESTEP_S
+            while k < len(t_out) and t_out[k] <= end:
+                since = t_out[k] - t
+                positions[k] = q + since * v_next + offset
+                velocities[k] = v + (since / TIMESTEP_S + 0.5) * (v_next - v)
+                k += 1
+            q, v = q_next, v_next
+            step += 1
+        return positions, velocities
+
+    def _reset(self, q: FloatArray, v: FloatArray) -> None:
+        body = self.body
+        positions, rates = body.jacobian @ q + body.shift, body.jacobian @ v
+        for index, position, rate in zip(body.indices, positions, rates, strict=True):
+            pybullet.resetJointState(body.uid, index, position, rate, physicsClientId=body.client)
+
+    def _state(self) -> tuple[FloatArray, FloatArray]:
+        """The twin's coordinates of what PyBullet's joints do; a mimic joint must still follow its master."""
+        body = self.body
+        states = pybullet.getJointStates(body.uid, body.indices, physicsClientId=body.client)
+        positions = np.array([state[0] for state in states]) - body.shift
+        rates = np.array([state[1] for state in states])
+        if not np.all(np.abs(rates) < DIVERGED_RAD_S):
+            raise SimulationError("the twin diverges in PyBullet: a joint passes 90 rad/s")
+        inverse = np.linalg.pinv(body.jacobian)
+        return inverse @ positions, inverse @ rates
+
+    def _step(self, step: int, t: float, q: FloatArray, v: FloatArray) -> None:
+        body = self.body
+        self._take_command(step, t, q, v)
+        q_all, v_all = (body.jacobian @ q + body.shift).tolist(), (body.jacobian @ v).tolist()
+        zeros = [0.0] * len(q_all)
+        M_all = np.array(pybullet.calculateMassMatrix(body.uid, q_all, physicsClientId=body.client))
+        h_all = np.array(pybullet.calculateInverseDynamics(body.uid, q_all, v_all, zeros, physicsClientId=body.client))
+        M = body.jacobian.T @ M_all @ body.jacobian
+        h = body.jacobian.T @ h_all
+        state: IntArray = np.sign(v).astype(np.int64)
+        step_velocity(M, h, q, v, self.joint, self.command, self.held, TIMESTEP_S, state, self.v_next, self.work)
+        acceleration = body.jacobian @ ((self.v_next - v) / TIMESTEP_S)
+        torque = M_all @ acceleration + h_all
+        pybullet.setJointMotorControlArray(
+            body.uid, body.indices, pybullet.TORQUE_CONTROL, forces=torque.tolist(), physicsClientId=body.client
+        )
+        pybullet.stepSimulation(physicsClientId=body.client)
+
+    def _take_command(self, step: int, t: float, q: FloatArray, v: FloatArray) -> None:
+        begin = t - 0.5 * TIMESTEP_S - self.latency_s
+        motion = self.motion
+        self.row, _ = average_command(motion.t_s, motion.command, self.row, begin, begin + TIMESTEP_S, self.command)
+        if self.model.rate_hz == 0.0:
+            return
+        self.held = self.next_held.copy()
+        if ticks(self.model.rate_hz, t, TIMESTEP_S, step):
+            sampled = np.zeros_like(q)
+            held_torque(q, v, self.joint, self.command, sampled)
+            self.held = sampled if step == 0 else 0.5 * (self.next_held + sampled)
+            self.next_held = sampled
