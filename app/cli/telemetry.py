@@ -37,10 +37,7 @@ def register(app: typer.Typer) -> None:
 
 def ingest(
     client_id: Annotated[
-        str,
-        typer.Option(
-            envvar="TWINCAL_INGEST_CLIENT_ID", help="Name of our session at the broker: one ingester's alone."
-        ),
+        str, typer.Option(help="Name of our session at the broker: one ingester's alone.")
     ] = "twincal-ingest",
     shared: Annotated[
         bool, typer.Option("--shared", help="Divide the messages with other ingesters, each of its own --client-id.")

@@ -53,17 +53,20 @@ class Delivery:
 class Buffer:
     """Messages between the network thread and the writer, first in, first out; it counts bytes until they are released.
 
-    The broker can't be told to pause inside a connection, so a full buffer is answered by the session's disconnecting,
-    at the high-water mark, until the writer is down to the low one.
+    MQTT has no word for "pause". A full buffer first holds up the network thread, so that TCP holds up the broker: that
+    is enough where the writer is only slow, and what it commits meanwhile is still acknowledged. If it is not down to
+    the low-water mark within a while, `put` says so, and the session disconnects until it is.
 
     Args:
-        high_water_bytes: from here on `is_full`.
-        low_water_bytes: down to here `is_full` lasts.
+        high_water_bytes: from here on the buffer is full.
+        low_water_bytes: down to here it stays so.
+        patience_s: how long a full buffer holds up the network thread; less than the keep-alive.
     """
 
-    def __init__(self, high_water_bytes: int, low_water_bytes: int) -> None:
+    def __init__(self, high_water_bytes: int, low_water_bytes: int, patience_s: float) -> None:
         self._high, self._low = high_water_bytes, low_water_bytes
-        self._lock = threading.Lock()
+        self._patience_s = patience_s
+        self._lock = threading.Condition()
         self._queue: deque[Delivery] = deque()
         self._held_bytes = 0
         self._full = False
@@ -74,30 +77,28 @@ class Buffer:
         self._closed = False
 
     @property
-    def is_full(self) -> bool:
-        """Whether the high-water mark was reached and the low one not yet."""
-        return self._full
-
-    @property
     def held_bytes(self) -> int:
         """Bytes handed over and not yet released."""
         return self._held_bytes
 
     def put(self, delivery: Delivery) -> bool:
-        """Take a message in, from any thread; it is never turned away.
+        """Take a message in, from the network thread; it is never turned away. Waits where the buffer is full.
 
         Returns:
-            Whether the buffer is full now.
+            Whether there is room for more.
         """
         with self._lock:
             was_empty = not self._queue
             self._queue.append(delivery)
             self._held_bytes += delivery.size_bytes
             self._full = self._full or self._held_bytes >= self._high
+            if was_empty:
+                self._loop.call_soon_threadsafe(self._filled.set)
+            if self._full:
+                self._lock.wait_for(lambda: not self._full or self._closed, self._patience_s)
+            has_room = not self._full
         ingest_buffered_bytes.set(self._held_bytes)
-        if was_empty:
-            self._loop.call_soon_threadsafe(self._filled.set)
-        return self._full
+        return has_room
 
     async def take(self, max_messages: int, max_bytes: int) -> list[Delivery]:
         """The oldest messages, at least one; waits for it. They stay counted until `release`. Empty once closed."""
@@ -121,6 +122,7 @@ class Buffer:
             self._held_bytes -= sum(delivery.size_bytes for delivery in deliveries)
             if self._full and self._held_bytes <= self._low:
                 self._full = False
+                self._lock.notify_all()
                 self._drained.set()
         if not self._held_bytes:
             self._emptied.set()
@@ -140,5 +142,7 @@ class Buffer:
 
     def close(self) -> None:
         """Give out nothing more: `take` returns empty."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            self._lock.notify_all()
         self._filled.set()

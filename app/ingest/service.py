@@ -49,6 +49,7 @@ class IngestOptions:
         batch_bytes: the most payload of one commit, about.
         high_water_bytes: with so much received and uncommitted, the connection is given up for a while.
         low_water_bytes: with so little, it is taken up again.
+        patience_s: how long a full buffer only holds up the broker before the connection is given up.
     """
 
     database_url: str
@@ -58,6 +59,7 @@ class IngestOptions:
     batch_bytes: int = 8 << 20
     high_water_bytes: int = 64 << 20
     low_water_bytes: int = 16 << 20
+    patience_s: float = 5.0
 
 
 class IngestService:
@@ -70,7 +72,7 @@ class IngestService:
     def __init__(self, options: IngestOptions) -> None:
         self._options = options
         self._intake = Intake(options.limits)
-        self._buffer = Buffer(options.high_water_bytes, options.low_water_bytes)
+        self._buffer = Buffer(options.high_water_bytes, options.low_water_bytes, options.patience_s)
         self._session = Session(options.session, self._buffer)
         self._writer = Writer(options.database_url, self._intake)
         self._gaps = SequenceGaps()

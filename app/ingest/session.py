@@ -42,6 +42,10 @@ _HOPELESS: Final = frozenset({0x84, 0x85, 0x86, 0x87, 0x8A, 0x8C})
 _FIRST_WAIT_S: Final = 0.2
 _LONGEST_WAIT_S: Final = 15.0
 _CHECK_S: Final = 0.5
+# Brokers needn't say that a session was taken over (Mosquitto 2.0 just closes the connection). So many good connections
+# in a row that each ended within so short a time are two of one name that evict each other.
+_EVICTIONS: Final = 5
+_EVICTED_WITHIN_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
 
@@ -88,7 +92,7 @@ class Session:
         Raises:
             ServiceError: if going on is pointless: another ingester took the session over, or the broker refuses us.
         """
-        failures = 0
+        failures = evictions = 0
         while not self._stopping.is_set():
             await self._buffer.wait_until_drained()
             connection = _Connection(self._options, self._buffer)
@@ -97,8 +101,12 @@ class Session:
             ingest_connected.set(0)
             self._connection = None
             ingest_disconnects.labels(cause=ended.cause).inc()
-            if ended.fatal:
-                raise ServiceError(ended.fatal)
+            evictions = evictions + 1 if ended.is_short_lived else 0
+            fatal = ended.fatal or (
+                _taken_over(self._options, " again and again, it seems") if evictions >= _EVICTIONS else ""
+            )
+            if fatal:
+                raise ServiceError(fatal)
             failures = 0 if ended.was_ready and ended.cause != "commit_failed" else failures + 1
             if ended.cause in ("buffer_full", "stopping"):
                 continue
@@ -134,6 +142,12 @@ class _Ended:
     detail: str = ""
     was_ready: bool = False
     fatal: str = ""
+    lived_s: float = 0.0
+
+    @property
+    def is_short_lived(self) -> bool:
+        """Whether it was good and the other side ended it at once."""
+        return self.was_ready and self.cause == "lost" and self.lived_s < _EVICTED_WITHIN_S
 
 
 class _Clock:
@@ -160,6 +174,8 @@ class _Connection:
         self._ended: asyncio.Future[_Ended] = self._loop.create_future()
         self._subscribed = False
         self._was_ready = False
+        self._gave_up = False
+        self._began_s = time.monotonic()
         client = Client(options.address, options.client_id, manual_ack=True)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
@@ -186,7 +202,8 @@ class _Connection:
     def end(self, cause: Cause, detail: str = "", fatal: str = "") -> None:
         """Mark the connection as ended; on the event loop's thread."""
         if not self._ended.done():
-            self._ended.set_result(_Ended(cause, detail, self._was_ready, fatal))
+            lived_s = time.monotonic() - self._began_s
+            self._ended.set_result(_Ended(cause, detail, self._was_ready, fatal, lived_s))
 
     async def run(self, stopping: asyncio.Event) -> _Ended:
         """Live until something ends it."""
@@ -277,6 +294,8 @@ class _Connection:
         _log.info("subscribed", filter=self._filter)
 
     def _on_message(self, _client: mqtt.Client, _userdata: object, message: mqtt.MQTTMessage) -> None:
+        if self._gave_up or self._ended.done():
+            return  # comes again on the next connection
         try:
             topic = message.topic
         except UnicodeDecodeError:
@@ -290,7 +309,8 @@ class _Connection:
             retain=message.retain,
             received_ns=_clock.now_ns(),
         )
-        if self._buffer.put(delivery):
+        if not self._buffer.put(delivery):
+            self._gave_up = True
             self._from_network("buffer_full", "the writer is behind: the broker queues meanwhile", "")
 
     def _on_disconnect(
@@ -303,14 +323,19 @@ class _Connection:
     ) -> None:
         fatal = ""
         if reason.value == _TAKEN_OVER and reason.packetType == PacketTypes.DISCONNECT:
-            fatal = (
-                f"broker {self._options.address}: session taken over: another ingester connected as "
-                f"{self._options.client_id!r} (give each its own --client-id, and --shared to divide the work)"
-            )
+            fatal = _taken_over(self._options)
         self._from_network("lost", str(reason), fatal)
 
     def _from_network(self, cause: Cause, detail: str, fatal: str) -> None:
         self._loop.call_soon_threadsafe(self.end, cause, detail, fatal)
+
+
+def _taken_over(options: SessionOptions, how_sure: str = "") -> str:
+    """What to tell whoever runs two ingesters of one name."""
+    return (
+        f"broker {options.address}: session taken over{how_sure}: another ingester connected as "
+        f"{options.client_id!r} (give each its own --client-id, and --shared to divide the work)"
+    )
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
