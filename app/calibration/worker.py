@@ -71,7 +71,7 @@ class Worker:
                 await _wait(stop, _RETRY_S)
 
     async def _claim(self) -> Job | None:
-        async with self.engine.connect() as connection:
+        async with self.engine.begin() as connection:
             queue = await queue_in(connection)
             claimed = await queue.dequeue(
                 batch_size=1,
@@ -100,7 +100,7 @@ class Worker:
 
     async def _take_off_queue(self, job: Job, ending: Ending | None) -> None:
         status = _IN_QUEUE_WORDS["cancelled" if ending is None else ending.state]
-        async with self.engine.connect() as connection:
+        async with self.engine.begin() as connection:
             await (await queue_in(connection)).log_jobs([(job, status, None)])
 
     async def _give_back(self, job: Job, calibration: UUID) -> None:
@@ -113,7 +113,7 @@ class Worker:
         while True:
             await asyncio.sleep(self.heartbeat_timeout_s / 4)
             try:
-                async with self.engine.connect() as connection:
+                async with self.engine.begin() as connection:
                     await (await queue_in(connection)).update_heartbeat([job])
                 heard = time.monotonic()
             except DATABASE_GONE:

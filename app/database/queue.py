@@ -47,7 +47,11 @@ def queue_on(connection: asyncpg.Connection[Any]) -> Queries:
 
 
 async def queue_in(connection: AsyncConnection) -> Queries:
-    """The queue inside `connection`'s transaction, which must have begun (any statement begins it)."""
+    """The queue on `connection`: what is done there lasts when the caller commits, and not before.
+
+    The transaction begins with SQLAlchemy's own first statement; without one the queue's statements may or may not be
+    in it (the pool's ping begins one). So commit always, and execute something first where both must be one step.
+    """
     return queue_on(await raw_connection(connection))
 
 
