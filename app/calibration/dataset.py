@@ -37,12 +37,14 @@ class Stretch:
         motion: what to simulate.
         position: measured at `motion.t_out_s` [rad or m], NaN where missing, shape (K, n).
         velocity: measured [rad/s or m/s], NaN where missing, shape (K, n).
+        commanded: the recording it is cut from.
     """
 
     log: str
     motion: Motion
     position: FloatArray
     velocity: FloatArray
+    commanded: Commanded
 
     def __post_init__(self) -> None:
         read_only(self.position)
@@ -180,7 +182,7 @@ def stretches(
         start = max(begin_s, float(commanded.t_s[first]))
         stop = min(end_s, float(commanded.t_s[last]) + _INCLUSIVE_S)
         for lower, upper in _windows(start, stop, window_s):
-            parts.append(_stretch(commanded, lower, upper))
+            parts.append(cut_stretch(commanded, lower, upper))
     return parts
 
 
@@ -191,11 +193,12 @@ def _windows(start: float, stop: float, window_s: float | None) -> Iterable[tupl
     return [(start + i * window_s, start + (i + 1) * window_s) for i in range(count)]
 
 
-def _stretch(commanded: Commanded, begin_s: float, end_s: float) -> Stretch:
+def cut_stretch(commanded: Commanded, begin_s: float, end_s: float) -> Stretch:
+    """The part of a recording from `begin_s` to before `end_s`, starting from its smoothed measured state."""
     rows = np.flatnonzero((commanded.t_s >= begin_s) & (commanded.t_s < end_s))
     q0, v0 = commanded.state_at(begin_s)
     motion = Motion(commanded.t_s, commanded.command, commanded.t_s[rows], begin_s, q0, v0)
-    return Stretch(commanded.name, motion, commanded.position[rows], commanded.velocity[rows])
+    return Stretch(commanded.name, motion, commanded.position[rows], commanded.velocity[rows], commanded)
 
 
 def _in_si(
