@@ -45,11 +45,28 @@ def test_only_the_api_is_open_to_the_network(services: dict[str, dict[str, Any]]
     assert {name for name, service in services.items() if "ports" in service} == {"api"}
 
 
-def test_the_api_is_published_and_checked_on_the_port_it_listens_on(services: dict[str, dict[str, Any]]) -> None:
-    api = services["api"]
-    port = api["command"][api["command"].index("--port") + 1]
-    assert [entry.rsplit(":", 1)[1] for entry in api["ports"]] == [port]
-    assert f"http://127.0.0.1:{port}/livez" in api["healthcheck"]["test"][-1]
+def test_the_api_is_published_on_the_port_it_listens_on(services: dict[str, dict[str, Any]]) -> None:
+    assert [entry.rsplit(":", 1)[1] for entry in services["api"]["ports"]] == [_option(services["api"], "--port")]
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "path"),
+    [
+        ("api", "--port", "livez"),
+        ("ingest", "--metrics-port", "metrics"),
+        ("worker", "--metrics-port", "metrics"),
+    ],
+)
+def test_health_is_asked_of_the_port_that_is_listened_on(
+    services: dict[str, dict[str, Any]], name: str, option: str, path: str
+) -> None:
+    service = services[name]
+    assert f"'http://127.0.0.1:{_option(service, option)}/{path}'" in service["healthcheck"]["test"][-1]
+
+
+def _option(service: dict[str, Any], name: str) -> str:
+    command: list[str] = service["command"]
+    return command[command.index(name) + 1]
 
 
 def test_urls_name_services_and_the_ports_these_listen_on(services: dict[str, dict[str, Any]]) -> None:

@@ -7,12 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from app.api import errors
+from app.api.app import create_app
+from app.database.engine import create_engine
 from app.ingest.packet import Origin, decode_packet
 from app.ingest.refusal import REASONS
 from tests.architecture.command_line import commands, setting_names
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nowhere"  # never connected to
 # Named in documents for what is to come, always marked so.
 TO_COME = {"scenarios", "excite", "import", "export", "robots", "twins", "calibrate", "monitor"}
 
@@ -93,3 +97,16 @@ def test_every_telemetry_example_of_the_protocol_document_is_taken() -> None:
     packets = [decode_packet(example.encode(), Origin("arms", "arm-07", "joints", 1)) for example in examples]
     assert [packet.batch.names for packet in packets] == [("shoulder", "elbow")] * 3
     assert {packet.batch.stamp_ns for packet in packets} == {1_767_225_600_500_000_000}
+
+
+def test_every_path_of_the_api_is_in_the_rest_document_and_none_that_is_not() -> None:
+    text = (ROOT / "docs" / "rest.md").read_text()
+    documented = set(re.findall(r"`(/(?:v1/[\w/{}-]+|livez|readyz|metrics))`", text))
+    assert documented == set(create_app(create_engine(NOWHERE)).openapi()["paths"])
+
+
+def test_every_type_of_problem_is_in_the_rest_document() -> None:
+    slugs = set(re.findall(r'(?:_Kind\(|HTTPStatus\.\w+: )"([a-z-]+)"', Path(errors.__file__).read_text()))
+    text = (ROOT / "docs" / "rest.md").read_text()
+    assert [slug for slug in sorted(slugs) if f"`{slug}`" not in text] == []
+    assert len(slugs) > 10
