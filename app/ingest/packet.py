@@ -157,6 +157,8 @@ def _read_batch(document: Mapping[str, object], origin: Origin, limits: Limits) 
             channels[channel] = table
     offsets = read_offsets(document.get("dt_ns"), "dt_ns", limits.samples)
     if offsets is None:
+        if any(len(table) > 1 for table in channels.values()):
+            raise refusal("missing_field", "dt_ns", "is missing", "whole nanoseconds after the stamp, one for each row")
         offsets = np.zeros(1, dtype=np.int64)
     for where, _, channel in fields:
         if channel in channels and len(channels[channel]) != len(offsets):
@@ -187,7 +189,9 @@ def _read_joint_state(document: Mapping[str, object], origin: Origin, limits: Li
     header = document["header"]
     if not isinstance(header, dict):
         raise refusal("wrong_type", "header", f"{shown(header)} is not an object", "a std_msgs/Header")
-    names = read_names(document.get("name"), limits.joints)
+    if "name" not in document:
+        raise refusal("missing_field", "name", "is missing", "the joints' names, one for each value")
+    names = read_names(document["name"], limits.joints)
     if not names:
         raise refusal("empty", "name", "names no joint")
     fields = _COMMANDED if origin.stream == COMMAND_STREAM else _MEASURED

@@ -206,7 +206,7 @@ def test_a_stamp_that_no_running_robot_has_is_refused(stamp: object, reason: str
         ({"dt_ns": [0, 0.5]}, "wrong_type"),
         ({"dt_ns": [0, 2**63]}, "number_out_of_range"),
         ({"dt_ns": [0, 3601 * 10**9]}, "number_out_of_range"),
-        ({"dt_ns": None}, "length_mismatch"),
+        ({"dt_ns": None}, "missing_field"),
         ({"dt_ns": list(range(10_001))}, "too_many_samples"),
         ({"position": None, "command": None, "context": None}, "empty"),
     ],
@@ -229,6 +229,10 @@ def test_a_batch_at_fault_is_refused_whole(changes: dict[str, Any], reason: str)
 )
 def test_a_joint_state_at_fault_is_refused_whole(changes: dict[str, Any], reason: str) -> None:
     assert reason_of(JOINT_STATE, **changes) == reason
+
+
+def test_a_joint_state_without_names_is_refused() -> None:
+    assert reason_of(b'{"header": {"stamp": {"sec": 1767225600, "nanosec": 0}}, "position": [1]}') == "missing_field"
 
 
 @pytest.mark.parametrize(
