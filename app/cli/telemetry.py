@@ -48,10 +48,12 @@ def ingest(
     metrics_host: Annotated[str, typer.Option(help="Address the metrics listen on.")] = "127.0.0.1",
 ) -> None:
     """Store robots' telemetry: from the broker into the database, each message exactly once."""
+    from app.cli.logs import log_to_standard_error
     from app.ingest.broker import BrokerAddress
     from app.ingest.service import IngestOptions
     from app.ingest.session import SessionOptions
 
+    log_to_standard_error()
     database_url, mqtt_url = _database_url(), _mqtt_url(None)
     session = SessionOptions(BrokerAddress.parse(mqtt_url), client_id=client_id, shared=shared)
     if metrics_port is not None:

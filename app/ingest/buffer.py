@@ -15,7 +15,7 @@ from app.metrics import ingest_buffered_bytes
 _OVERHEAD_BYTES = 1024
 
 
-class Connection(Protocol):
+class Acknowledges(Protocol):
     """The connection that a message came by; the only one on which it may be acknowledged."""
 
     def acknowledge(self, mid: int) -> None:
@@ -28,7 +28,7 @@ class Delivery:
 
     Attributes:
         connection: where to acknowledge it. After a reconnect the same mid names another message.
-        mid: packet identifier, of this connection alone.
+        mid: packet identifier, of this connection alone; None: nothing to acknowledge (QoS 0).
         topic: as received.
         content_type: MQTT 5 content type, if any.
         payload: as received.
@@ -36,13 +36,18 @@ class Delivery:
         received_ns: our clock, nanoseconds since the epoch; never twice the same in a process.
     """
 
-    connection: Connection
-    mid: int
+    connection: Acknowledges
+    mid: int | None
     topic: str
     content_type: str | None
     payload: bytes
     retain: bool
     received_ns: int
+
+    def acknowledge(self) -> None:
+        """Tell the broker that it is safe; nothing happens once its connection has ended."""
+        if self.mid is not None:
+            self.connection.acknowledge(self.mid)
 
     @property
     def size_bytes(self) -> int:

@@ -130,7 +130,7 @@ class IngestService:
             else:
                 # In the order of receipt, as MQTT demands; each on its own connection, or not at all.
                 for delivery in deliveries:
-                    delivery.connection.acknowledge(delivery.mid)
+                    delivery.acknowledge()
                 self._count(live, examined, outcome)
             finally:
                 self._buffer.release(deliveries)

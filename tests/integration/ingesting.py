@@ -16,8 +16,6 @@ from typing import Any, Self
 import asyncpg
 import numpy as np
 import paho.mqtt.client as mqtt
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.ingest.broker import BrokerAddress, Client
@@ -161,12 +159,9 @@ class RobotClient:
         self._client.loop_stop()
 
     def publish(
-        self, payload: bytes, *, topic: str | None = None, retain: bool = False, content_type: str | None = None
+        self, payload: bytes, *, topic: str | None = None, retain: bool = False, qos: int = 1
     ) -> mqtt.MQTTMessageInfo:
-        properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # paho's own
-        if content_type:
-            properties.ContentType = content_type
-        return self._client.publish(topic or self.topic, payload, qos=1, retain=retain, properties=properties)
+        return self._client.publish(topic or self.topic, payload, qos=qos, retain=retain)
 
     def send(self, *payloads: bytes) -> None:
         """Publish, and wait for the broker's acknowledgements."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,26 +229,22 @@ async def test_a_killed_ingester_loses_no_sample_and_stores_none_twice(
     # The session is there before anything is published: what comes without one, no broker keeps.
     async with ingesting(database_url, broker.url, name):
         pass
-    published = 0
-    with RobotClient(broker.url, robot) as client:
-        for _ in range(2):
-            infos = [client.publish(encode_json(batch(), "boot", published + i)) for i in range(1500)]
-            published += len(infos)
-            target = (await stored(database_url, robot)).messages + 100
-            with ingest_process(database_url, broker.url, name) as process:
+    published = 2000
+    with RobotClient(broker.url, robot) as client, ingest_process(database_url, broker.url, name) as process:
+        infos = [client.publish(encode_json(batch(), "boot", i)) for i in range(published)]
 
-                async def is_in_mid_stream(target: int = target, process: subprocess.Popen[bytes] = process) -> bool:
-                    assert process.poll() is None, "the ingester ended by itself"
-                    return (await stored(database_url, robot)).messages >= target
+        async def is_in_mid_stream() -> bool:
+            assert process.poll() is None, "the ingester ended by itself"
+            return (await stored(database_url, robot)).messages >= 100
 
-                await eventually(is_in_mid_stream, "some are stored")
-                process.kill()
-                process.wait()
-            assert (await stored(database_url, robot)).messages < published, "it was killed in the middle"
-            for info in infos:
-                info.wait_for_publish(DEADLINE_S)
-        async with ingesting(database_url, broker.url, name):
-            await wait_for_samples(database_url, robot, 3 * published)
+        await eventually(is_in_mid_stream, "some are stored")
+        process.kill()
+        process.wait()
+        assert (await stored(database_url, robot)).messages < published, "it was killed in the middle"
+        for info in infos:
+            info.wait_for_publish(DEADLINE_S)
+    async with ingesting(database_url, broker.url, name):
+        await wait_for_samples(database_url, robot, 3 * published)
     state = await stored(database_url, robot)
     assert (state.messages, state.samples, state.letters) == (published, 3 * published, [])
     numbers = await query(database_url, "SELECT count(DISTINCT seq) FROM telemetry_batches WHERE robot = $1", robot)
@@ -364,6 +359,20 @@ async def test_an_ingester_whose_session_is_taken_over_ends_with_the_cause(datab
         service = IngestService(IngestOptions(database_url, SessionOptions(address, client_id="twin")))
         with pytest.raises(ServiceError, match="session taken over: another ingester connected as 'twin'"):
             await asyncio.wait_for(service.run(), DEADLINE_S)
+
+
+async def test_a_message_of_qos_0_is_stored_and_not_acknowledged(
+    database_url: str, mqtt_url: str, robot: str, client: RobotClient
+) -> None:
+    lost = ingest_disconnects.labels(cause="lost")
+    before = lost._value.get()
+    async with ingesting(database_url, mqtt_url):
+        client.publish(encode_json(batch(), "boot", 0), qos=0)
+        client.send_batches(1, "boot", first_seq=1)
+        await wait_for_samples(database_url, robot, 6)
+        client.send_batches(1, "boot", first_seq=2)
+        await wait_for_samples(database_url, robot, 9)
+    assert lost._value.get() == before
 
 
 async def test_numbers_left_out_are_counted(database_url: str, mqtt_url: str, robot: str, client: RobotClient) -> None:
