@@ -17,7 +17,6 @@ from app.api.auth import LOCAL, Authenticator
 from app.api.context import ApiOptions, Context
 from app.api.errors import MEDIA_TYPE, Problem, install_error_handlers
 from app.api.guard import Envelope, LoopbackOnly
-from app.api.route import SMALL_BODY_BYTES
 from app.twin.declaration import RobotDeclaration
 
 _DESCRIPTION: Final = """
@@ -47,7 +46,6 @@ def create_app(engine: AsyncEngine, options: ApiOptions | None = None) -> FastAP
         description=_DESCRIPTION,
         lifespan=_lifespan,
         responses=_PROBLEMS,
-        max_body_size=SMALL_BODY_BYTES,
         redoc_url=None,
     )
     authenticator = Authenticator(engine, LOCAL if options.insecure_local else None)

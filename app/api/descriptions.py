@@ -13,14 +13,14 @@ from app.api.access import Administrator, Reader
 from app.api.conditional import entity_tag, not_modified
 from app.api.context import ApiContext
 from app.api.registered import FleetPath, RobotPath, description_href, find_fleet, find_robot
-from app.api.route import DESCRIPTION_BYTES, ApiRoute
+from app.api.route import DescriptionRoute
 from app.calibration import versions
 from app.errors import NotFoundError
 from app.registry import descriptions as registry
 from app.registry.descriptions import StoredDescription
 from app.registry.robots import Robot
 
-router = APIRouter(prefix="/v1", tags=["descriptions"], route_class=ApiRoute)
+router = APIRouter(prefix="/v1", tags=["descriptions"], route_class=DescriptionRoute)
 
 _URDF: Final[dict[str, Any]] = {"schema": {"type": "string", "format": "binary"}}
 _BODY: Final[dict[str, Any]] = {
@@ -53,7 +53,6 @@ class Uploaded(BaseModel):
     "/robots/{robot}/description",
     summary="Upload a robot's description",
     openapi_extra=_BODY,
-    max_body_size=DESCRIPTION_BYTES,
 )
 async def put_robot_description(
     robot: RobotPath, request: Request, context: ApiContext, who: Administrator
@@ -86,7 +85,6 @@ async def read_robot_description(
     "/fleets/{fleet}/description",
     summary="Upload a fleet's description",
     openapi_extra=_BODY,
-    max_body_size=DESCRIPTION_BYTES,
 )
 async def put_fleet_description(
     fleet: FleetPath, request: Request, context: ApiContext, who: Administrator

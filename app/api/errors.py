@@ -59,6 +59,13 @@ class IdempotencyError(ConflictError):
     """An Idempotency-Key used for another request, or for one that is still being answered."""
 
 
+class TooLargeError(TwincalError):
+    """A body longer than this address takes."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"the body is longer than the {limit_bytes} bytes this address takes")
+
+
 class FieldProblem(BaseModel):
     """One field at fault."""
 
@@ -93,6 +100,7 @@ _KINDS: Final[tuple[tuple[type[Exception], _Kind], ...]] = (
         _Kind("unauthenticated", HTTPStatus.UNAUTHORIZED, "A valid key is needed", {"WWW-Authenticate": "Bearer"}),
     ),
     (ForbiddenError, _Kind("forbidden", HTTPStatus.FORBIDDEN, "This key may not do that")),
+    (TooLargeError, _Kind("too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The body is too long")),
     (NoActiveTwinError, _Kind("no-active-twin", HTTPStatus.NOT_FOUND, "The robot has no active twin")),
     (NotFoundError, _Kind("not-found", HTTPStatus.NOT_FOUND, "There is no such thing")),
     (ActiveMovedError, _Kind("active-version-moved", HTTPStatus.PRECONDITION_FAILED, "Somebody else was first")),
@@ -115,7 +123,6 @@ _UNAVAILABLE: Final = next(kind for error, kind in _KINDS if error is ServiceErr
 _BY_STATUS: Final = {
     HTTPStatus.NOT_FOUND: "no-such-path",
     HTTPStatus.METHOD_NOT_ALLOWED: "method-not-allowed",
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too-large",
 }
 
 
