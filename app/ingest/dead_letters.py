@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import Row, Select, bindparam, func, select, update
+from sqlalchemy import Row, Select, bindparam, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from app.database.tables import dead_letters
+from app.database.tables import dead_letters, unstamped_messages
 from app.errors import NotFoundError
 from app.ingest.intake import Intake, Message
 from app.ingest.writer import Writer
 
 PAGE: Final = 100
 _REPLAY_BATCH: Final = 200
+# Longer than any session at a broker, or dead letter, lasts.
+_UNSTAMPED_FOR: Final = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,15 @@ async def replay_dead_letters(engine: AsyncEngine, database_url: str, selection:
             stored = [letter.id for letter, message in zip(letters, messages, strict=True) if id(message) not in again]
             await _mark(engine, stored, verdicts)
     return replayed
+
+
+async def forget_expired(connection: AsyncConnection) -> None:
+    """Delete dead letters past their time, and the memory of unstamped messages that no broker still repeats."""
+    column = dead_letters.c
+    await connection.execute(delete(dead_letters).where(column.expires_at < func.now()))
+    await connection.execute(
+        delete(unstamped_messages).where(unstamped_messages.c.received_at < func.now() - _UNSTAMPED_FOR)
+    )
 
 
 async def _next_page(engine: AsyncEngine, selection: Selection, after_id: int) -> list[DeadLetter]:

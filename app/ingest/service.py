@@ -16,6 +16,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from app.database.engine import create_engine
 from app.database.partitions import days_ahead, ensure_partitions
 from app.ingest.buffer import Buffer, Delivery
+from app.ingest.dead_letters import forget_expired
 from app.ingest.gaps import SequenceGaps
 from app.ingest.intake import Accepted, Intake, Message, Refused
 from app.ingest.packet import Limits
@@ -31,8 +32,8 @@ from app.metrics import (
 )
 
 PARTITIONS_AHEAD: Final = 7
-_PARTITIONS_EVERY_S: Final = 3600.0
-_PARTITIONS_RETRY_S: Final = 60.0
+_HOUSEKEEPING_EVERY_S: Final = 3600.0
+_HOUSEKEEPING_RETRY_S: Final = 60.0
 _DRAIN_WAIT_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
@@ -97,12 +98,12 @@ class IngestService:
         async with self._writer:
             session = asyncio.create_task(self._session.run(), name="session")
             writing = asyncio.create_task(self._store_deliveries(), name="writing")
-            partitions = asyncio.create_task(self._keep_partitions(), name="partitions")
+            housekeeping = asyncio.create_task(self._keep_house(), name="housekeeping")
             stopping = asyncio.create_task(self._stop.wait(), name="stopping")
-            tasks = (session, writing, partitions, stopping)
+            tasks = (session, writing, housekeeping, stopping)
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                if not any(task.done() for task in (session, writing, partitions)):
+                if not any(task.done() for task in (session, writing, housekeeping)):
                     await self._leave(session, writing)
             finally:
                 for task in tasks:
@@ -159,18 +160,22 @@ class IngestService:
             ((worst, _),) = missing.most_common(1)
             _log.warning("messages missing by their numbers", messages=missing.total(), worst_robot=worst)
 
-    async def _keep_partitions(self) -> None:
-        """Make the days to come ahead of time; without them rows are stored all the same, in the default partition."""
+    async def _keep_house(self) -> None:
+        """Make the days to come ahead of time, and forget what has had its time.
+
+        Without it rows are stored all the same, in the default partition.
+        """
         engine = create_engine(self._options.database_url, pool_size=1)
         try:
             while True:
                 try:
                     async with engine.begin() as connection:
                         await ensure_partitions(connection, days_ahead(PARTITIONS_AHEAD))
-                    wait_s = _PARTITIONS_EVERY_S
+                        await forget_expired(connection)
+                    wait_s = _HOUSEKEEPING_EVERY_S
                 except (OSError, SQLAlchemyError, PostgresError) as error:
-                    _log.warning("partitions not made", error=type(error).__name__)
-                    wait_s = _PARTITIONS_RETRY_S
+                    _log.warning("housekeeping failed", error=type(error).__name__)
+                    wait_s = _HOUSEKEEPING_RETRY_S
                 await asyncio.sleep(wait_s)
         finally:
             await engine.dispose()

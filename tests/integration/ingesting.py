@@ -97,10 +97,10 @@ async def wait_for_letters(url: str, robot: str, count: int) -> None:
 
 @asynccontextmanager
 async def ingesting(
-    database_url: str, mqtt_url: str, client_id: str = "", **options: Any
+    database_url: str, mqtt_url: str, client_id: str = "", *, shared: bool = False, **options: Any
 ) -> AsyncIterator[IngestService]:
     """An ingest worker in this process, ready; ended in good order."""
-    session = SessionOptions(BrokerAddress.parse(mqtt_url), client_id=client_id or new_id("ingest"))
+    session = SessionOptions(BrokerAddress.parse(mqtt_url), client_id=client_id or new_id("ingest"), shared=shared)
     service = IngestService(IngestOptions(database_url, session, **options))
     task = asyncio.create_task(service.run())
 

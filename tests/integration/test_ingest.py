@@ -375,6 +375,56 @@ async def test_a_message_of_qos_0_is_stored_and_not_acknowledged(
     assert lost._value.get() == before
 
 
+async def test_ingesters_that_share_divide_the_work_and_one_that_leaves_takes_nothing_along(
+    database_url: str, mqtt_url: str, robot: str, client: RobotClient
+) -> None:
+    async with ingesting(database_url, mqtt_url, shared=True):
+        async with ingesting(database_url, mqtt_url, shared=True):
+            infos = [client.publish(encode_json(batch(), "boot", i)) for i in range(300)]
+        infos += [client.publish(encode_json(batch(), "boot", i)) for i in range(300, 400)]
+        for info in infos:
+            info.wait_for_publish(DEADLINE_S)
+        await wait_for_samples(database_url, robot, 1200)
+    assert (await stored(database_url, robot)).messages == 400
+
+
+async def test_the_command_ends_in_good_order_when_asked_to(database_url: str, mqtt_url: str, robot: str) -> None:
+    with RobotClient(mqtt_url, robot) as client, ingest_process(database_url, mqtt_url, new_id("ingest")) as process:
+
+        async def is_up() -> bool:
+            client.send_batches(1, "boot", first_seq=time.monotonic_ns())
+            return (await stored(database_url, robot)).messages > 0
+
+        await eventually(is_up, "the ingester stores")
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, DEADLINE_S) == 0
+
+
+async def test_what_has_had_its_time_is_forgotten(database_url: str, mqtt_url: str, robot: str) -> None:
+    await query(
+        database_url,
+        "INSERT INTO dead_letters (robot, topic, payload, payload_bytes, reason, detail, received_at, expires_at) "
+        "SELECT $1, 't', '', 0, reason, '', now(), now() + days * interval '1 day' "
+        "FROM (VALUES ('old', -1), ('young', 1)) AS letter (reason, days)",
+        robot,
+    )
+    await query(
+        database_url,
+        "INSERT INTO unstamped_messages (robot, identity, received_at) "
+        "SELECT $1, convert_to(days::text, 'UTF8'), now() - days * interval '1 day' "
+        "FROM (VALUES (1), (31)) AS age (days)",
+        robot,
+    )
+    async with ingesting(database_url, mqtt_url):
+
+        async def is_forgotten() -> bool:
+            return (await stored(database_url, robot)).letters == ["young"]
+
+        await eventually(is_forgotten, "the old dead letter is gone")
+    left = await query(database_url, "SELECT convert_from(identity, 'UTF8') FROM unstamped_messages")
+    assert left == [("1",)]
+
+
 async def test_numbers_left_out_are_counted(database_url: str, mqtt_url: str, robot: str, client: RobotClient) -> None:
     before = ingest_sequence_gaps._value.get()
     async with ingesting(database_url, mqtt_url):
