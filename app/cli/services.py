@@ -64,14 +64,9 @@ def worker(
     from app.cli.logs import log_to_standard_error
 
     log_to_standard_error()
-    if metrics_port is not None:
-        from prometheus_client import start_http_server
-
-        try:
-            start_http_server(metrics_port, addr=metrics_host)
-        except OSError as error:
-            raise InvalidInputError("--metrics-port", f"{metrics_host}:{metrics_port}: {error.strerror}") from error
-    asyncio.run(_work(database_url(), heartbeat_timeout_s))
+    asyncio.run(
+        _work(database_url(), heartbeat_timeout_s, None if metrics_port is None else (metrics_host, metrics_port))
+    )
 
 
 def migrate() -> None:
@@ -81,7 +76,7 @@ def migrate() -> None:
     upgrade(database_url())
 
 
-async def _work(url: str, heartbeat_timeout_s: float) -> None:
+async def _work(url: str, heartbeat_timeout_s: float, metrics: tuple[str, int] | None) -> None:
     from app.calibration.worker import Worker
     from app.database.engine import create_engine
 
@@ -89,11 +84,22 @@ async def _work(url: str, heartbeat_timeout_s: float) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    if metrics is not None:
+        _serve_metrics(*metrics)
     engine = create_engine(url)
     try:
         await Worker(engine, heartbeat_timeout_s).run(stop)
     finally:
         await engine.dispose()
+
+
+def _serve_metrics(host: str, port: int) -> None:
+    from prometheus_client import start_http_server
+
+    try:
+        start_http_server(port, addr=host)
+    except OSError as error:
+        raise InvalidInputError("--metrics-port", f"can't listen on {host}:{port}: {error.strerror}") from error
 
 
 def _is_loopback(host: str) -> bool:
