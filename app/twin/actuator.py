@@ -6,8 +6,10 @@ diverges on real gains; one with a declared rate is a zero-order hold instead (`
 
 A velocity is held between two positions: v belongs to t − dt/2 and v⁺ to t + dt/2, which makes PyBullet's own update,
 q⁺ = q + dt v⁺, a second-order leapfrog. Everything at t is therefore centred: damping acts on the mean of v and v⁺,
-stiffness on the mean of the three positions around t (Newmark's average acceleration). Taken at the step's end instead,
-Kp alone would add Kp·dt/2 of damping that no robot has (docs/adr/0008).
+stiffness on the mean of the three positions around t (Newmark's average acceleration), and what is taken explicitly
+(Coriolis torques, the friction limit, a sampled controller) on the velocity continued from the last two to t
+(`continued_velocity`). Taken at the step's end instead, Kp alone would add Kp·dt/2 of damping that no robot has
+(docs/adr/0008). A rollout begins with a step of half the length, from a velocity that belongs to its very start.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def held_torque(q: FloatArray, v: FloatArray, joint: FloatArray, command: FloatA
 
     Args:
         q: true joint positions [rad], shape (n,).
-        v: joint velocities [rad/s], shape (n,).
+        v: joint velocities at the same instant [rad/s], shape (n,).
         joint: joint parameters, shape (JOINT_ROWS, n).
         command: shape (n, COMMAND_COLUMNS).
         out: shape (n,).
@@ -107,6 +109,35 @@ def held_torque(q: FloatArray, v: FloatArray, joint: FloatArray, command: FloatA
             + joint[KD, i] * c[KD_SCALE] * (c[TARGET_VELOCITY] - v[i])
         )
         out[i] = c[ENABLED] * clip(torque, joint[TORQUE_LIMIT, i] * c[LIMIT_SCALE])
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def continued_velocity(v: float, before: float, ahead: float) -> float:
+    """Velocity a little after the last one known: half a step, `ahead` steps of the kind that led to it.
+
+    Args:
+        v: the last velocity; exactly 0 is a joint at rest, which stays there.
+        before: the one before it.
+        ahead: 0 at a rollout's start, 1 after its first, halved step, 0.5 from then on.
+    """
+    return v + ahead * (v - before) if v != 0.0 else 0.0
+
+
+@njit(cache=True, error_model="numpy")
+def friction_bounds(v: FloatArray, h: FloatArray, joint: FloatArray, dt: float, out: FloatArray) -> None:
+    """Largest friction impulse of a step at each joint [N·m·s].
+
+    Args:
+        v: joint velocities at the instant of `h` [rad/s], shape (n,).
+        h: gravity, Coriolis and centrifugal torques [N·m], shape (n,).
+        joint: joint parameters, shape (JOINT_ROWS, n).
+        dt: the step [s].
+        out: shape (n,).
+    """
+    for i in range(len(v)):
+        load = h[i] + joint[DAMPING, i] * v[i]
+        limit = friction_limit(v[i], load, joint[COULOMB, i], joint[BREAKAWAY, i], joint[STRIBECK, i], joint[LOAD, i])
+        out[i] = dt * limit
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -127,6 +158,7 @@ def step_velocity(
     h: FloatArray,
     q: FloatArray,
     v: FloatArray,
+    bound: FloatArray,
     joint: FloatArray,
     command: FloatArray,
     held: FloatArray,
@@ -144,29 +176,21 @@ def step_velocity(
         M: mass matrix [kg·m²], shape (n, n).
         h: gravity, Coriolis and centrifugal torques [N·m], shape (n,).
         q: true joint positions [rad], shape (n,).
-        v: joint velocities [rad/s], shape (n,).
+        v: joint velocities half a step before q [rad/s], shape (n,).
+        bound: largest friction impulses, see `friction_bounds` [N·m·s], shape (n,).
         joint: joint parameters, shape (JOINT_ROWS, n).
         command: shape (n, COMMAND_COLUMNS).
         held: torque of a sampled controller [N·m], shape (n,); NaN where the controller is continuous.
         dt: the step [s].
         state: first guess of who slides, shape (n,); the solution on return.
         v_next: out [rad/s], shape (n,).
-        work: shape (2n + 4, n).
+        work: shape (2n + 3, n).
     """
     n = len(q)
     A = work[:n]
     L = work[n : 2 * n]
-    rhs, bound, fixed, drive = work[2 * n], work[2 * n + 1], work[2 * n + 2], work[2 * n + 3]
-    for i in range(n):
-        fixed[i] = held[i]
-        bound[i] = dt * friction_limit(
-            v[i],
-            h[i] + joint[DAMPING, i] * v[i],
-            joint[COULOMB, i],
-            joint[BREAKAWAY, i],
-            joint[STRIBECK, i],
-            joint[LOAD, i],
-        )
+    rhs, fixed, drive = work[2 * n], work[2 * n + 1], work[2 * n + 2]
+    fixed[:] = held
     for _ in range(n + 1):
         for i in range(n):
             c = command[i]

@@ -21,6 +21,7 @@ from app.twin.actuator import (
     TARGET,
     TARGET_VELOCITY,
     average_command,
+    continued_velocity,
     held_torque,
     motor_pull,
     motor_slope,
@@ -79,6 +80,8 @@ class Scratch(NamedTuple):
     drive: FloatArray
     slope: FloatArray
     v_next: FloatArray
+    v_before: FloatArray  # velocities before the last step
+    v_now: FloatArray  # velocities at the instant of the positions
     held: FloatArray  # torque of a sampled controller over this step; NaN where it is continuous
     next_held: FloatArray  # and after it
     command: FloatArray  # (n, COMMAND_COLUMNS, lanes)
@@ -86,12 +89,12 @@ class Scratch(NamedTuple):
     wrong: FloatArray  # (lanes,)
     row: IntArray  # (lanes,)
     settled: IntArray  # 1 where one row of commands filled the lane's last step, (lanes,)
-    one: FloatArray  # (5, n)
+    one: FloatArray  # (6, n)
     one_joint: FloatArray  # (JOINT_ROWS, n)
     one_command: FloatArray  # (n, COMMAND_COLUMNS)
     one_mass: FloatArray  # (n, n)
     state: IntArray  # (n,)
-    work: FloatArray  # (2n + 4, n)
+    work: FloatArray  # (2n + 3, n)
 
 
 def scratch_for(n: int, lanes: int) -> Scratch:
@@ -109,6 +112,8 @@ def scratch_for(n: int, lanes: int) -> Scratch:
         drive=per_joint(),
         slope=per_joint(),
         v_next=per_joint(),
+        v_before=per_joint(),
+        v_now=per_joint(),
         held=per_joint(np.nan),
         next_held=per_joint(np.nan),
         command=np.zeros((n, COMMAND_COLUMNS, lanes)),
@@ -116,12 +121,12 @@ def scratch_for(n: int, lanes: int) -> Scratch:
         wrong=np.zeros(lanes),
         row=np.zeros(lanes, dtype=np.int64),
         settled=np.zeros(lanes, dtype=np.int64),
-        one=np.zeros((5, n)),
+        one=np.zeros((6, n)),
         one_joint=np.zeros((JOINT_ROWS, n)),
         one_command=np.zeros((n, COMMAND_COLUMNS)),
         one_mass=np.zeros((n, n)),
         state=np.zeros(n, dtype=np.int64),
-        work=np.zeros((2 * n + 4, n)),
+        work=np.zeros((2 * n + 3, n)),
     )
 
 
@@ -165,47 +170,89 @@ def _roll(
 ) -> None:
     n, lanes = q.shape
     dt = drive.dt
-    offset = parameters.joint[OFFSET]
-    k = 0
-    step = 0
     total = len(drive.t_out)
-    while k < total and drive.t_out[k] <= drive.begin:
-        for i in range(n):
-            for l in range(lanes):
-                out_q[k, i, l] = q[i, l] + offset[i, l]
-                out_v[k, i, l] = v[i, l]
-        k += 1
-    while k < total:
+    k_q, k_v = 0, 0  # positions and velocities reported
+    step = 0
+    while k_v < total:
         t = drive.begin + step * dt
-        _take_command(parameters, drive, t, q, v, step, scratch)
-        mass_and_bias(tree, parameters.inertial, parameters.gravity, q, v, space)
-        _implicit_step(parameters, space, q, v, dt, scratch)
-        end = drive.begin + (step + 1) * dt
-        while k < total and drive.t_out[k] <= end:
-            since = drive.t_out[k] - t
-            for i in range(n):
-                for l in range(lanes):
-                    out_q[k, i, l] = q[i, l] + since * scratch.v_next[i, l] + offset[i, l]
-                    out_v[k, i, l] = v[i, l] + (since / dt + 0.5) * (scratch.v_next[i, l] - v[i, l])
-            k += 1
+        # The first step is half as long: it takes a velocity at the start to one half a step after it.
+        length = 0.5 * dt if step == 0 else dt
+        _continue_velocities(v, step, scratch)
+        _take_command(parameters, drive, t, length, q, step, scratch)
+        mass_and_bias(tree, parameters.inertial, parameters.gravity, q, scratch.v_now, space)
+        _implicit_step(parameters, space, q, v, length, scratch)
+        k_q = _report_positions(drive, t, q, parameters.joint[OFFSET], scratch, k_q, out_q)
+        k_v = _report_velocities(drive, t, length, v, scratch, k_v, out_v)
         for i in range(n):
             for l in range(lanes):
+                scratch.v_before[i, l] = v[i, l]
                 v[i, l] = scratch.v_next[i, l]
                 q[i, l] += dt * v[i, l]
-        for l in range(lanes):
-            for i in range(n):
-                if not abs(v[i, l]) < DIVERGED_RAD_S:
-                    diverged[l] = 1
-            if diverged[l] == 1:
-                for i in range(n):
-                    q[i, l] = np.nan
-                    v[i, l] = np.nan
+        if _mark_diverged(q, v, diverged) == lanes:
+            return
         step += 1
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _continue_velocities(v: FloatArray, step: int, scratch: Scratch) -> None:
+    n, lanes = v.shape
+    ahead = 0.5 if step > 1 else float(step)
+    for i in range(n):
+        for l in range(lanes):
+            scratch.v_now[i, l] = continued_velocity(v[i, l], scratch.v_before[i, l], ahead)
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _report_positions(
+    drive: Drive, t: float, q: FloatArray, offset: FloatArray, scratch: Scratch, k: int, out: FloatArray
+) -> int:
+    """Write positions up to the step's end; the first output not written."""
+    n, lanes = q.shape
+    while k < len(drive.t_out) and drive.t_out[k] <= t + drive.dt:
+        since = drive.t_out[k] - t
+        for i in range(n):
+            for l in range(lanes):
+                out[k, i, l] = q[i, l] + since * scratch.v_next[i, l] + offset[i, l]
+        k += 1
+    return k
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _report_velocities(
+    drive: Drive, t: float, length: float, v: FloatArray, scratch: Scratch, k: int, out: FloatArray
+) -> int:
+    """Write velocities up to the step's middle, where v⁺ belongs; the first output not written."""
+    n, lanes = v.shape
+    middle = t + 0.5 * drive.dt
+    while k < len(drive.t_out) and drive.t_out[k] <= middle:
+        share = 1.0 - (middle - drive.t_out[k]) / length
+        for i in range(n):
+            for l in range(lanes):
+                out[k, i, l] = v[i, l] + share * (scratch.v_next[i, l] - v[i, l])
+        k += 1
+    return k
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _mark_diverged(q: FloatArray, v: FloatArray, diverged: IntArray) -> int:
+    """Turn lanes in which a joint is too fast to NaN; the number of lanes lost so far."""
+    n, lanes = q.shape
+    lost = 0
+    for l in range(lanes):
+        for i in range(n):
+            if not abs(v[i, l]) < DIVERGED_RAD_S:
+                diverged[l] = 1
+        if diverged[l] == 1:
+            lost += 1
+            for i in range(n):
+                q[i, l] = np.nan
+                v[i, l] = np.nan
+    return lost
 
 
 @njit(cache=True, error_model="numpy")
 def _take_command(
-    parameters: Parameters, drive: Drive, t: float, q: FloatArray, v: FloatArray, step: int, scratch: Scratch
+    parameters: Parameters, drive: Drive, t: float, length: float, q: FloatArray, step: int, scratch: Scratch
 ) -> None:
     """Bring each lane's delayed command up to the step that begins at t; sample the controller where it has a rate."""
     n, lanes = q.shape
@@ -213,10 +260,10 @@ def _take_command(
     tick = drive.rate_hz > 0.0 and ticks(drive.rate_hz, t, drive.dt, step)
     last = len(drive.t) - 1
     for l in range(lanes):
-        begin = t - 0.5 * drive.dt - parameters.latency[l]
+        end = t + 0.5 * drive.dt - parameters.latency[l]
         row = scratch.row[l]
-        if scratch.settled[l] == 0 or (row < last and drive.t[row + 1] < begin + drive.dt):
-            row, whole = average_command(drive.t, drive.command, row, begin, begin + drive.dt, one)
+        if scratch.settled[l] == 0 or (row < last and drive.t[row + 1] < end):
+            row, whole = average_command(drive.t, drive.command, row, end - length, end, one)
             scratch.row[l] = row
             scratch.settled[l] = 1 if whole else 0
             for i in range(n):
@@ -227,7 +274,7 @@ def _take_command(
                 scratch.held[i, l] = scratch.next_held[i, l]
         if tick:
             for i in range(n):
-                scratch.one[0, i], scratch.one[1, i] = q[i, l], v[i, l]
+                scratch.one[0, i], scratch.one[1, i] = q[i, l], scratch.v_now[i, l]
                 for r in range(JOINT_ROWS):
                     scratch.one_joint[r, i] = parameters.joint[r, i, l]
                 for c in range(COMMAND_COLUMNS):
@@ -261,12 +308,12 @@ def _implicit_step(
 def _assemble(parameters: Parameters, space: Space, q: FloatArray, v: FloatArray, dt: float, scratch: Scratch) -> None:
     """Diagonal and right side of the implicit step (see `step_velocity`)."""
     n, lanes = q.shape
-    J, C, M, h = parameters.joint, scratch.command, space.M, space.h
+    J, C, M, h, v_now = parameters.joint, scratch.command, space.M, space.h, scratch.v_now
     for i in range(n):
         for l in range(lanes):
             scratch.bound[i, l] = dt * friction_limit(
-                v[i, l],
-                h[i, l] + J[DAMPING, i, l] * v[i, l],
+                v_now[i, l],
+                h[i, l] + J[DAMPING, i, l] * v_now[i, l],
                 J[COULOMB, i, l],
                 J[BREAKAWAY, i, l],
                 J[STRIBECK, i, l],
@@ -368,6 +415,7 @@ def _solve_exactly(
     one, joint, M, command = scratch.one, scratch.one_joint, scratch.one_mass, scratch.one_command
     for i in range(n):
         one[0, i], one[1, i], one[2, i], one[3, i] = space.h[i, l], q[i, l], v[i, l], scratch.held[i, l]
+        one[4, i] = scratch.bound[i, l]
         scratch.state[i] = int(scratch.slide[i, l])
         for r in range(JOINT_ROWS):
             joint[r, i] = parameters.joint[r, i, l]
@@ -375,6 +423,6 @@ def _solve_exactly(
             command[i, c] = scratch.command[i, c, l]
         for j in range(n):
             M[i, j] = space.M[i, j, l]
-    step_velocity(M, one[0], one[1], one[2], joint, command, one[3], dt, scratch.state, one[4], scratch.work)
+    step_velocity(M, one[0], one[1], one[2], one[4], joint, command, one[3], dt, scratch.state, one[5], scratch.work)
     for i in range(n):
-        scratch.v_next[i, l] = one[4, i]
+        scratch.v_next[i, l] = one[5, i]
