@@ -20,8 +20,16 @@ import pybullet
 from app.errors import SimulationError
 from app.telemetry import FloatArray, IntArray
 from app.twin import friction
-from app.twin.actuator import COMMAND_COLUMNS, average_command, held_torque, step_velocity, ticks
-from app.twin.description import Description, Joint
+from app.twin.actuator import (
+    COMMAND_COLUMNS,
+    average_command,
+    continued_velocity,
+    friction_bounds,
+    held_torque,
+    step_velocity,
+    ticks,
+)
+from app.twin.description import Description, Joint, Link
 from app.twin.kernel import DIVERGED_RAD_S
 from app.twin.mechanism import displacement
 from app.twin.model import GRAVITY_M_S2, TIMESTEP_S, TwinModel
@@ -40,6 +48,7 @@ class _Body:
         uid: body.
         indices: PyBullet indices of its moving joints, in PyBullet's order.
         jacobian: their rates per rate of the twin's degrees of freedom, shape (len(indices), n).
+        inverse: the twin's rates from theirs, shape (n, len(indices)).
         shift: their positions at q = 0 [rad or m], shape (len(indices),).
     """
 
@@ -47,6 +56,7 @@ class _Body:
     uid: int
     indices: tuple[int, ...]
     jacobian: FloatArray
+    inverse: FloatArray
     shift: FloatArray
 
 
@@ -70,7 +80,11 @@ def simulate(model: TwinModel, motion: Motion, values: FloatArray) -> tuple[Floa
 
 @contextmanager
 def _loaded(model: TwinModel, values: FloatArray) -> Iterator[_Body]:
-    urdf = write_urdf(_welded(model), model.links(values))
+    description = _welded(model)
+    # PyBullet's inverse dynamics turns gravity by the rotation of the base's inertial, though its own step doesn't.
+    # The inertial of a fixed base has no part in anything: it gets one without a rotation.
+    links = {**model.links(values), description.root: Link(description.root, 1.0, np.zeros(3), np.eye(3))}
+    urdf = write_urdf(description, links)
     client = pybullet.connect(pybullet.DIRECT)
     try:
         with tempfile.TemporaryDirectory(prefix="twincal-") as folder:
@@ -118,7 +132,9 @@ def _keyed_by_name(client: int, uid: int, moving: dict[str, int], model: TwinMod
         row = row_of[part.joint.name]
         jacobian[row, mechanism.dof[b]] = mechanism.ratio[b]
         shift[row] = mechanism.shift[b]
-    return _Body(client, uid, tuple(moving.values()), jacobian, shift)
+    return _Body(
+        client, uid, tuple(moving.values()), jacobian, np.asarray(np.linalg.pinv(jacobian), dtype=np.float64), shift
+    )
 
 
 def _welded(model: TwinModel) -> Description:
@@ -153,30 +169,35 @@ class _Run:
         self.command = np.zeros((n, COMMAND_COLUMNS))
         self.row = 0
         self.held, self.next_held = np.full(n, np.nan), np.full(n, np.nan)
-        self.work = np.zeros((2 * n + 4, n))
-        self.v_next = np.zeros(n)
+        self.work = np.zeros((2 * n + 3, n))
+        self.bound, self.v_next = np.zeros((2, n))
 
     def run(self) -> tuple[FloatArray, FloatArray]:
-        """Step to the last output time."""
+        """Step until all outputs are written."""
         motion, offset = self.motion, self.joint[friction.OFFSET]
         t_out = motion.t_out_s
         positions, velocities = np.full((2, len(t_out), len(offset)), np.nan)
         q, v = motion.q0 - offset, motion.v0.copy()
+        v_before = v
         self._reset(q, v)
-        k = int(np.searchsorted(t_out, motion.begin_s, side="right"))
-        positions[:k], velocities[:k] = q + offset, v
-        step = 0
-        while k < len(t_out):
+        k_q, k_v, step = 0, 0, 0
+        while k_v < len(t_out):
             t = motion.begin_s + step * TIMESTEP_S
-            self._step(step, t, q, v)
+            length = 0.5 * TIMESTEP_S if step == 0 else TIMESTEP_S
+            ahead = 0.5 if step > 1 else float(step)
+            v_now = np.array([continued_velocity(*pair, ahead) for pair in zip(v, v_before, strict=True)])
+            self._take_command(step, t, length, q, v_now)
+            self._step(length, q, v, v_now)
             q_next, v_next = self._state()
-            end = motion.begin_s + (step + 1) * TIMESTEP_S
-            while k < len(t_out) and t_out[k] <= end:
-                since = t_out[k] - t
-                positions[k] = q + since * v_next + offset
-                velocities[k] = v + (since / TIMESTEP_S + 0.5) * (v_next - v)
-                k += 1
-            q, v = q_next, v_next
+            v_next[self.v_next == 0.0] = 0.0  # PyBullet brings a joint to rest up to rounding: at rest is at rest
+            while k_q < len(t_out) and t_out[k_q] <= t + TIMESTEP_S:
+                positions[k_q] = q + (t_out[k_q] - t) * v_next + offset
+                k_q += 1
+            middle = t + 0.5 * TIMESTEP_S
+            while k_v < len(t_out) and t_out[k_v] <= middle:
+                velocities[k_v] = v + (1.0 - (middle - t_out[k_v]) / length) * (v_next - v)
+                k_v += 1
+            q, v, v_before = q_next, v_next, v
             step += 1
         return positions, velocities
 
@@ -194,36 +215,42 @@ class _Run:
         rates = np.array([state[1] for state in states])
         if not np.all(np.abs(rates) < DIVERGED_RAD_S):
             raise SimulationError("the twin diverges in PyBullet: a joint passes 90 rad/s")
-        inverse = np.linalg.pinv(body.jacobian)
-        return inverse @ positions, inverse @ rates
+        return body.inverse @ positions, body.inverse @ rates
 
-    def _step(self, step: int, t: float, q: FloatArray, v: FloatArray) -> None:
+    def _step(self, length: float, q: FloatArray, v: FloatArray, v_now: FloatArray) -> None:
         body = self.body
-        self._take_command(step, t, q, v)
-        q_all, v_all = (body.jacobian @ q + body.shift).tolist(), (body.jacobian @ v).tolist()
-        zeros = [0.0] * len(q_all)
+        q_all = (body.jacobian @ q + body.shift).tolist()
         M_all = np.array(pybullet.calculateMassMatrix(body.uid, q_all, physicsClientId=body.client))
-        h_all = np.array(pybullet.calculateInverseDynamics(body.uid, q_all, v_all, zeros, physicsClientId=body.client))
         M = body.jacobian.T @ M_all @ body.jacobian
-        h = body.jacobian.T @ h_all
+        h = body.jacobian.T @ self._bias(q_all, v_now)
         state: IntArray = np.sign(v).astype(np.int64)
-        step_velocity(M, h, q, v, self.joint, self.command, self.held, TIMESTEP_S, state, self.v_next, self.work)
+        friction_bounds(v_now, h, self.joint, length, self.bound)
+        step_velocity(
+            M, h, q, v, self.bound, self.joint, self.command, self.held, length, state, self.v_next, self.work
+        )
+        # PyBullet's own step takes its bias torques at v, whatever length ours had.
         acceleration = body.jacobian @ ((self.v_next - v) / TIMESTEP_S)
-        torque = M_all @ acceleration + h_all
+        torque = M_all @ acceleration + self._bias(q_all, v)
         pybullet.setJointMotorControlArray(
             body.uid, body.indices, pybullet.TORQUE_CONTROL, forces=torque.tolist(), physicsClientId=body.client
         )
         pybullet.stepSimulation(physicsClientId=body.client)
 
-    def _take_command(self, step: int, t: float, q: FloatArray, v: FloatArray) -> None:
-        begin = t - 0.5 * TIMESTEP_S - self.latency_s
+    def _bias(self, q_all: list[float], v: FloatArray) -> FloatArray:
+        """PyBullet's gravity, Coriolis and centrifugal torques at all of its moving joints."""
+        body = self.body
+        v_all, zeros = (body.jacobian @ v).tolist(), [0.0] * len(q_all)
+        return np.array(pybullet.calculateInverseDynamics(body.uid, q_all, v_all, zeros, physicsClientId=body.client))
+
+    def _take_command(self, step: int, t: float, length: float, q: FloatArray, v_now: FloatArray) -> None:
+        end = t + 0.5 * TIMESTEP_S - self.latency_s
         motion = self.motion
-        self.row, _ = average_command(motion.t_s, motion.command, self.row, begin, begin + TIMESTEP_S, self.command)
+        self.row, _ = average_command(motion.t_s, motion.command, self.row, end - length, end, self.command)
         if self.model.rate_hz == 0.0:
             return
         self.held = self.next_held.copy()
         if ticks(self.model.rate_hz, t, TIMESTEP_S, step):
             sampled = np.zeros_like(q)
-            held_torque(q, v, self.joint, self.command, sampled)
+            held_torque(q, v_now, self.joint, self.command, sampled)
             self.held = sampled if step == 0 else 0.5 * (self.next_held + sampled)
             self.next_held = sampled
