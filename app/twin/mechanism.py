@@ -22,7 +22,7 @@ class Body:
 
     Attributes:
         joint: the joint that moves it.
-        link: the primary link: the joint's child, or the heaviest welded link where that is massless.
+        link: the primary link: the joint's child, or the heaviest welded link with an inertia where it has none.
         rotation: primary link's axes in the body frame, shape (3, 3).
         origin_m: primary link's origin in the body frame [m], shape (3,).
         rest: inertial parameters of the other welded links in the body frame (see `inertial_parameters`), shape (10,).
@@ -163,8 +163,9 @@ class _Reduction:
         joint = welds[0].joint
         assert joint is not None
         primary = welds[0]
-        if links[primary.link].mass_kg == 0.0:
-            primary = max(welds, key=lambda w: links[w.link].mass_kg)
+        if not links[primary.link].inertia_kg_m2.any():
+            # a frame, or a point mass, which has no inertia to scale with its mass
+            primary = max(welds, key=lambda w: (links[w.link].inertia_kg_m2.any(), links[w.link].mass_kg))
         rest = np.zeros(10)
         for weld in welds:
             if weld is not primary:

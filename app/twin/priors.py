@@ -15,6 +15,7 @@ import numpy as np
 from app.telemetry import Channel, FloatArray
 from app.twin import friction
 from app.twin.declaration import Controller
+from app.twin.description import Joint
 from app.twin.document import LognormalPrior, NormalPrior
 from app.twin.mechanism import Mechanism
 from app.twin.parameters import ParameterSpec, Slot, freeze
@@ -25,6 +26,7 @@ GAIN_SPREAD = 1.2
 MASS_SPREAD = 0.3
 COM_SPREAD = 0.2
 """Of the link's size."""
+_SMALLEST_LINK_M = 0.01  # a point mass at its link's origin has no size of its own
 ENCODER_OFFSET_SD = 0.02
 LATENCY_SD_S = 0.05
 LATENCY_MAX_S = 0.25
@@ -84,7 +86,8 @@ def default_specs(
     specs: list[ParameterSpec] = []
     for dof in range(mechanism.n):
         specs += _joint(mechanism, dof, scales)
-        specs += _motor(mechanism.joints[dof], dof, controller, channels, float(scales.torque_nm[dof]))
+        joint = mechanism.description.joints[mechanism.joints[dof]]
+        specs += _motor(joint, dof, controller, channels, float(scales.torque_nm[dof]))
     specs += _links(mechanism)
     latency = _linear("robot/command_latency_s", Slot("latency", 0, 0), 0.0, LATENCY_SD_S, high=LATENCY_MAX_S)
     latency = replace(latency, initial=0.01)
@@ -113,12 +116,14 @@ def _joint(mechanism: Mechanism, dof: int, scales: Scales) -> list[ParameterSpec
 
 
 def _motor(
-    name: str, dof: int, controller: Controller, channels: AbstractSet[Channel], torque: float
+    joint: Joint, dof: int, controller: Controller, channels: AbstractSet[Channel], torque: float
 ) -> list[ParameterSpec]:
     """Gains and limits of a joint's motor controller, declared or to be fitted."""
+    name, slides = joint.name, joint.type == "prismatic"
     path = f"joint/{name}/"
-    kp = _log(path + "kp_nm_per_rad", _at(friction.KP, dof), 20.0 * torque, GAIN_SPREAD)
-    kd = _log(path + "kd_nm_s_per_rad", _at(friction.KD, dof), torque, GAIN_SPREAD)
+    unit, angle = ("n", "m") if slides else ("nm", "rad")
+    kp = _log(path + f"kp_{unit}_per_{angle}", _at(friction.KP, dof), 20.0 * torque, GAIN_SPREAD)
+    kd = _log(path + f"kd_{unit}_s_per_{angle}", _at(friction.KD, dof), torque, GAIN_SPREAD)
     kp = _declared(kp, controller.kp_of(name), in_log="command_kp" in channels)
     kd = _declared(kd, controller.kd_of(name), in_log="command_kd" in channels)
     if kd_is_damping(controller, channels):
@@ -130,9 +135,9 @@ def _motor(
             return [kd]
         case "servo_duty":
             return [
-                _log(path + "duty_stiffness_nm_per_rad", _at(friction.KP, dof), 0.1 * torque, 2.0),
-                _log(path + "stall_torque_nm", _at(friction.TORQUE_LIMIT, dof), torque, 1.0),
-                _friction(path + "back_emf_nm_s_per_rad", _at(friction.BACK_EMF, dof), 0.0, 0.3 * torque),
+                _log(path + f"duty_stiffness_{unit}_per_{angle}", _at(friction.KP, dof), 0.1 * torque, 2.0),
+                _log(path + f"stall_torque_{unit}", _at(friction.TORQUE_LIMIT, dof), torque, 1.0),
+                _friction(path + f"back_emf_{unit}_s_per_{angle}", _at(friction.BACK_EMF, dof), 0.0, 0.3 * torque),
             ]
         case _:
             return []
@@ -146,7 +151,7 @@ def _links(mechanism: Mechanism) -> list[ParameterSpec]:
         mass = _log(f"link/{link.name}/mass_kg", Slot("mass", 0, index), link.mass_kg, MASS_SPREAD)
         specs.append(replace(mass, nominal=link.mass_kg))
         gyration2 = float(np.trace(link.inertia_kg_m2)) / 2.0 / link.mass_kg
-        size = math.sqrt(float(link.com_m @ link.com_m) + gyration2)
+        size = max(math.sqrt(float(link.com_m @ link.com_m) + gyration2), _SMALLEST_LINK_M)
         for axis, letter in enumerate("xyz"):
             com = float(link.com_m[axis])
             spec = _linear(f"link/{link.name}/com_{letter}_m", Slot("com", axis, index), com, COM_SPREAD * size)
