@@ -1,0 +1,417 @@
+"""The report says everything a colleague needs, in one file, whatever the robot and its logs are called."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import lxml.html
+import numpy as np
+import pytest
+
+from app.calibration.report import render_failure, render_report
+from app.calibration.report_correlation import correlation_map, correlations
+from app.calibration.report_data import Overlay, ReportData
+from app.calibration.report_parameters import parameter_groups
+from app.calibration.report_runs import envelope, join_by_log, pooled_nominal_rmse, trace_of, worst_and_typical
+from app.calibration.report_words import NOT_KNOWN, interval, label_and_unit, number, with_sd
+from app.calibration.types import Acceptance
+from app.telemetry import FloatArray
+from app.twin.document import (
+    Covariance,
+    DescriptionRef,
+    DraftProvenance,
+    Engine,
+    Gauge,
+    HoldoutErrors,
+    JointErrors,
+    LogErrors,
+    LognormalPrior,
+    NormalPrior,
+    Parameter,
+    Quality,
+    SensorNoise,
+    Structure,
+    TwinDraft,
+    Verdict,
+    WindowedErrors,
+)
+
+HOSTILE = '<img src="https://evil.example/x.png" onerror="alert(1)">$\\frac{'
+JOINTS = ("shoulder_pan", "shoulder_lift", HOSTILE, "wrist_flex", "wrist_roll")
+REASON = "hold-out RMSE 5.6 mrad against nominal 47: the gain's 90 % interval [0.86, 0.90] lies above 0"
+WARNING = "joint wrist_roll: hysteresis is left over <b>here</b>"
+
+
+def fitted(value: float, share: float, verdict: Verdict, *, log: bool, nominal: float = 0.0) -> Parameter:
+    """A fitted parameter with `share` of its prior's width left."""
+    if log:
+        prior_mean, prior_sd = float(np.log(value)) - 0.4, 1.2
+        sd = share * prior_sd
+        ends = (value * float(np.exp(-1.645 * sd)), value * float(np.exp(1.645 * sd)))
+        return Parameter(
+            value=value,
+            sd=value * sd,
+            interval90=ends,
+            verdict=verdict,
+            source="fit",
+            nominal=nominal,
+            prior=LognormalPrior(lognormal=(prior_mean, prior_sd)),
+            bounds=(float(np.exp(prior_mean - 7.2)), float(np.exp(prior_mean + 7.2))),
+        )
+    prior_sd = 2.0 * abs(value) or 0.02
+    sd = share * prior_sd
+    return Parameter(
+        value=value,
+        sd=sd,
+        interval90=(value - 1.645 * sd, value + 1.645 * sd),
+        verdict=verdict,
+        source="fit",
+        nominal=nominal,
+        prior=NormalPrior(normal=(nominal, prior_sd)),
+        bounds=(0.0 if value - 1.645 * sd >= 0.0 else -20.0 * prior_sd, 20.0 * prior_sd),
+    )
+
+
+def parameters() -> dict[str, Parameter]:
+    found: dict[str, Parameter] = {}
+    for k, joint in enumerate(JOINTS):
+        path = f"joint/{joint}/"
+        found[path + "armature_kg_m2"] = fitted(0.0123 / (k + 1), 0.02, "weak", log=True)
+        found[path + "viscous_damping_nm_s_per_rad"] = fitted(0.21 / (k + 1), 0.05, "identified", log=False)
+        found[path + "coulomb_friction_nm"] = fitted(0.09, 0.01, "identified", log=False)
+        found[path + "encoder_offset_rad"] = fitted(0.004 - 0.003 * k, 0.5, "weak", log=False)
+        found[path + "duty_stiffness_nm_per_rad"] = fitted(14.2, 0.4, "weak", log=True)
+    for k, link in enumerate(("upper_arm", "forearm")):
+        found[f"link/{link}/mass_kg"] = fitted(0.35, 0.97, "not_identified", log=True, nominal=0.33)
+        found[f"link/{link}/com_x_m"] = fitted(0.05, 1.0, "no_effect" if k else "at_bound", log=False, nominal=0.06)
+    found["robot/command_latency_s"] = fitted(0.0214, 0.01, "identified", log=False)
+    found["joint/wrist_roll/kd_nm_s_per_rad"] = Parameter(
+        value=0.0, sd=None, interval90=None, verdict=None, source="prior", nominal=0.0, prior=None, bounds=None
+    )
+    return found
+
+
+def covariance(found: dict[str, Parameter]) -> Covariance:
+    names = tuple(name for name, parameter in found.items() if parameter.verdict is not None)
+    log = [isinstance(found[name].prior, LognormalPrior) for name in names]
+    sds = [found[n].sd or 0.0 for n in names]
+    sd = np.array([s / found[n].value if is_log else s for s, n, is_log in zip(sds, names, log, strict=True)])
+    mixing = np.random.default_rng(3).normal(size=(len(names), len(names) + 20))
+    mixing[0] = mixing[5] + 0.2 * mixing[0]
+    mixing[1] = -mixing[2] + 0.1 * mixing[1]
+    rho = correlations(mixing @ mixing.T)
+    rows = tuple(tuple(row) for row in (rho * np.outer(sd, sd)).tolist())
+    transform = {n: ("log" if is_log else "linear") for n, is_log in zip(names, log, strict=True)}
+    return Covariance.model_validate({"names": names, "transform": transform, "matrix": rows})
+
+
+def errors(scale: float) -> dict[str, float]:
+    return {joint: scale * (1 + 0.3 * k) for k, joint in enumerate(JOINTS)}
+
+
+def draft() -> TwinDraft:
+    found = parameters()
+    gauge = Gauge(
+        name="scale",
+        parameters=tuple(name for name in found if "armature" in name or "mass" in name),
+        text="positions alone don't tell the scale of torque; the factor is the prior's, ± 25 %",
+    )
+    holdout = HoldoutErrors(
+        mae=errors(0.004),
+        rmse=errors(0.005),
+        mae_mean=0.0064,
+        rmse_mean=0.008,
+        nominal_mae_mean=0.0251,
+        nominal_rmse_mean=0.0312,
+        per_log=(
+            LogErrors(log="chirp_sweep", mae_mean=0.0071, rmse_mean=0.009),
+            LogErrors(log="pick & place", mae_mean=0.005, rmse_mean=0.007),
+        ),
+    )
+    train = JointErrors(mae=errors(0.003), rmse=errors(0.004), mae_mean=0.0048, rmse_mean=0.0064)
+    return TwinDraft(
+        robot="so101",
+        fleet="desk",
+        description=DescriptionRef(sha256="ab" * 32, href=None),
+        engine=Engine(name="pybullet", version="3.2.7", timestep_s=0.001, gravity_m_s2=(0.0, 0.0, -9.81)),
+        structure=Structure(friction="coulomb+viscous", controller="servo_duty", lag="delay", backlash=False),
+        parameters=found,
+        covariance=covariance(found),
+        sensors={
+            "joint/wrist_flex/position": SensorNoise(noise_sd=0.0004, quantum=0.0015, outlier_rate=0.0, drop_rate=None)
+        },
+        quality=Quality(
+            grade="fair",
+            holdout=holdout,
+            train=train,
+            windowed=WindowedErrors(window_s=2.0, rmse=errors(0.0045)),
+            improvement=3.9,
+            tip_rmse_mm=2.31,
+            gauges=(gauge,),
+            warnings=(WARNING, "log chirp_sweep: 0.4 s gap at 12.1 s"),
+        ),
+        provenance=DraftProvenance(
+            recordings=("multisine", "chirp_sweep", "pick & place"),
+            window=None,
+            dataset_digest="sha256:" + "0c" * 32,
+            seed=7,
+            software="twincal 0.1.0",
+        ),
+    )
+
+
+def overlay(log: str, phase: float, seconds: float = 60.0) -> Overlay:
+    rng = np.random.default_rng(int(100 * phase) + 5)
+    t = np.arange(0.0, seconds, 0.01)
+    f = np.linspace(0.1, 0.8, len(JOINTS))
+    w = 2 * np.pi * f[None, :] * (t[:, None] + phase)
+    command = 0.8 * np.sin(w) + 0.25 * np.sin(3.1 * w)
+    true = 0.79 * np.sin(w - 0.13) + 0.24 * np.sin(3.1 * w - 0.4)
+    measured = true + 0.0008 * rng.normal(size=true.shape)
+    measured[400:470] = np.nan
+    measured[rng.random(measured.shape) < 0.01] = np.nan
+    drift = 0.006 * np.cos(0.7 * w) * (1 + np.sin(t / 7))[:, None]
+    command[:, 4] = np.nan
+    return Overlay(log, t, JOINTS, measured, true + drift, true + 0.03 * np.sin(w + 1) + 0.012, command)
+
+
+def parse(html: str) -> lxml.html.HtmlElement:
+    page = lxml.html.document_fromstring(html)
+    assert isinstance(page, lxml.html.HtmlElement)
+    return page
+
+
+def text_at(page: lxml.html.HtmlElement, path: str) -> str:
+    found = page.xpath(path)
+    assert isinstance(found, str)
+    return found
+
+
+@pytest.fixture(scope="module")
+def data() -> ReportData:
+    return ReportData(
+        draft=draft(),
+        acceptance=Acceptance(accepted=True, reason=REASON),
+        nominal_name="the description with the prior's gains",
+        overlays=(overlay("chirp_sweep", 0.0), overlay("pick & place", 1.7, 35.0)),
+        train_logs=("multisine",),
+        trials=48,
+        seconds=95.2,
+    )
+
+
+@pytest.fixture(scope="module")
+def html(data: ReportData) -> str:
+    return render_report(data)
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> lxml.html.HtmlElement:
+    return parse(html)
+
+
+def test_the_headline_gives_robot_acceptance_grade_and_both_errors(page: lxml.html.HtmlElement) -> None:
+    assert text_at(page, "string(//h1)") == "so101"
+    status = text_at(page, "string(//div[contains(@class, 'status')])")
+    assert "Accepted" in status
+    assert REASON in status
+    tiles = text_at(page, "string(//section[@aria-label='Headline'])")
+    assert "8.00 mrad" in tiles
+    assert "nominal 31.2 mrad" in tiles
+    assert "6.40 mrad" in tiles
+    assert "nominal 25.1 mrad" in tiles
+    assert "3.90 ×" in tiles
+    assert "2.31 mm" in tiles
+    assert "fair" in tiles
+
+
+def test_warnings_come_before_every_figure(html: str) -> None:
+    assert html.index("hysteresis is left over") < html.index("Hold-out RMSE, mean over joints")
+    assert html.index("0.4 s gap at 12.1 s") < html.index("positions alone") < html.index('<section id="errors">')
+
+
+def test_a_hostile_joint_name_is_text_and_nothing_else(html: str, page: lxml.html.HtmlElement) -> None:
+    assert "<img" not in html
+    assert "<b>here</b>" not in html
+    assert not page.xpath("//img | //script | //iframe | //object | //embed | //link")
+    assert not [name for e in page.iter() if isinstance(e.tag, str) for name in e.attrib if name.startswith("on")]
+    assert HOSTILE in [heading.text_content() for heading in page.xpath("//section[@id='joints']/h3")]
+
+
+def test_the_file_needs_nothing_beside_itself(page: lxml.html.HtmlElement, html: str) -> None:
+    links = [value for e in page.iter() for name, value in e.attrib.items() if name.endswith(("href", "src"))]
+    assert links
+    assert all(link.startswith("#") for link in links)
+    assert {link[1:] for link in links} <= set(page.xpath("//@id"))
+    assert re.findall(r"url\((?!#)|@import", html) == []
+    assert "matplotlib" not in html.lower()
+
+
+def test_ids_are_unique_though_many_drawings_share_the_page(page: lxml.html.HtmlElement) -> None:
+    ids = page.xpath("//@id")
+    assert len(ids) == len(set(ids))
+
+
+def test_equal_data_give_equal_bytes(data: ReportData, html: str) -> None:
+    assert render_report(data) == html
+
+
+def test_the_file_stays_small(html: str) -> None:
+    assert len(html.encode()) < 2_000_000
+
+
+def test_each_joint_shows_its_worst_and_a_typical_log(page: lxml.html.HtmlElement) -> None:
+    captions = [c.text_content() for c in page.xpath("//section[@id='joints']//figcaption")]
+    assert len(captions) == 2 * len(JOINTS)
+    assert len(page.xpath("//section[@id='joints']//svg[@class='plot']")) == 2 * len(JOINTS)
+    assert sum(caption.startswith("Worst: ") for caption in captions) == len(JOINTS)
+
+
+def test_every_parameter_is_there_with_unit_interval_verdict_and_bar(page: lxml.html.HtmlElement) -> None:
+    rows = page.xpath("//table[@class='parameters']//tr[td]")
+    assert len(rows) == 30
+    assert len(page.xpath("//table[@class='parameters']//svg[@class='bar']")) == 30
+    latency = next(row for row in rows if row.xpath("string(th/@title)") == "robot/command_latency_s").text_content()
+    assert "command latency" in latency
+    assert "0.02140 ± 0.00043" in latency
+    assert "0.02070 … 0.02210" in latency
+    assert "identified" in latency
+    assert "1.0 % of the prior" in latency
+    armature = next(r for r in rows if r.xpath("string(th/@title)") == "joint/shoulder_pan/armature_kg_m2")
+    assert "kg·m²" in armature.text_content()
+    assert "gauge “scale”" in armature.text_content()
+    assert "velocity gain kd: 0 N·m·s/rad" in text_at(page, "string(//ul[@class='given'])")
+
+
+def test_no_cell_holds_nan_though_the_measurement_has_gaps(page: lxml.html.HtmlElement) -> None:
+    assert not re.search(r"\b(nan|inf|None)\b", page.text_content())
+    assert NOT_KNOWN in text_at(page, "string(//section[@id='provenance']//table)")
+    assert all("nan" not in d.lower() for d in page.xpath("//path/@d"))
+
+
+def test_entangled_parameters_are_told_in_words(page: lxml.html.HtmlElement) -> None:
+    told = text_at(page, "string(//section[@id='correlations']//table)")
+    assert "their ratio better than either" in told or "can't tell them apart" in told
+    assert "(scaled) sum better than either" in told
+
+
+def test_a_twin_that_lost_says_so_with_its_reason(data: ReportData) -> None:
+    refused = replace(data, acceptance=Acceptance(accepted=False, reason="the active version 3 is better"), overlays=())
+    page = parse(render_report(refused))
+    status = text_at(page, "string(//div[contains(@class, 'status')])")
+    assert "Not accepted" in status
+    assert "the active version 3 is better" in status
+    assert "No measured position to draw." in page.text_content()
+
+
+def test_a_nominal_twin_that_ran_away_is_called_diverged(data: ReportData) -> None:
+    away = overlay("chirp_sweep", 0.0)
+    nominal = away.nominal.copy()
+    nominal[1000:] = 1e200
+    nominal[2000:] = np.inf
+    page = parse(render_report(replace(data, overlays=(replace(away, nominal=nominal),))))
+    assert "nominal diverged" in text_at(page, "string(//section[@id='joints']//figcaption)")
+
+
+def test_a_failed_fit_says_why_and_what_was_looked_at() -> None:
+    html = render_failure("z1", "no command in <log>", ["joint2 never moves"], ["idle.csv"])
+    page = parse(html)
+    text = page.text_content()
+    assert "No twin" in text
+    assert "no command in <log>" in text
+    assert "joint2 never moves" in text
+    assert "idle.csv" in text
+
+
+def column(values: FloatArray) -> FloatArray:
+    return values[:, None]
+
+
+def piece(log: str, begin: float, error: float) -> Overlay:
+    t: FloatArray = begin + np.arange(5) * 0.1
+    zero = np.zeros(5)
+    return Overlay(log, t, ("a",), column(zero), column(zero + error), column(zero + 2 * error), column(zero))
+
+
+def test_stretches_of_one_log_are_joined_in_time_with_a_gap_between() -> None:
+    (run,) = join_by_log([piece("l", 2.0, 0.3), piece("l", 0.0, 0.1)])
+    assert run.t_s.tolist() == sorted(run.t_s.tolist())
+    assert np.isnan(run.measured[5, 0])
+    assert len(run.t_s) == 11
+    trace = trace_of(run, "a")
+    assert trace is not None
+    assert trace.errors.calibrated_rmse == pytest.approx(np.sqrt((0.3**2 + 0.1**2) / 2))
+    assert pooled_nominal_rmse([trace]) == pytest.approx(2 * np.sqrt((0.3**2 + 0.1**2) / 2))
+    assert trace_of(run, "b") is None
+
+
+def test_worst_and_typical_are_the_largest_and_the_median_error() -> None:
+    runs = join_by_log([piece(name, 0.0, error) for name, error in (("a", 0.1), ("b", 0.9), ("c", 0.2))])
+    traces = [trace for run in runs if (trace := trace_of(run, "a")) is not None]
+    assert [trace.log for trace in worst_and_typical(traces)] == ["b", "c"]
+
+
+def test_an_envelope_keeps_extremes_and_gaps() -> None:
+    t = np.arange(10_000.0)
+    values = np.zeros(10_000)
+    values[1234], values[8765] = 5.0, -7.0
+    values[4000:6000] = np.nan
+    thin_t, thin = envelope(t, values, 200)
+    assert len(thin) <= 200
+    assert np.nanmax(thin) == 5.0
+    assert np.nanmin(thin) == -7.0
+    assert np.isnan(thin[(thin_t > 4100) & (thin_t < 5900)]).all()
+    assert (np.diff(thin_t) >= 0).all()
+
+
+def test_numbers_are_said_with_the_digits_they_deserve() -> None:
+    assert number(None) == NOT_KNOWN
+    assert number(float("nan")) == NOT_KNOWN
+    assert number(0.0) == "0"
+    assert number(9.996) == "10.0"
+    assert number(-0.0123) == "−0.0123"
+    assert number(1.234e-7) == "1.23 × 10⁻⁷"
+    assert with_sd(0.21034, 0.0041) == "0.2103 ± 0.0041"
+    assert with_sd(1.2341e-6, 2.1e-8) == "(1.234 ± 0.021) × 10⁻⁶"
+    assert interval((0.2032, 0.2171)) == "0.2032 … 0.2171"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "label", "unit"),
+    [
+        ("armature_kg_m2", "armature", "kg·m²"),
+        ("viscous_damping_nm_s_per_rad", "viscous damping", "N·m·s/rad"),
+        ("no_load_speed_rad_s", "no load speed", "rad/s"),
+        ("com_x_m", "centre of mass x", "m"),
+        ("load_friction", "load friction", ""),
+        ("coulomb_friction_n", "Coulomb friction", "N"),
+        ("viscous_damping_n_s_per_m", "viscous damping", "N·s/m"),
+    ],
+)
+def test_units_are_read_off_a_parameters_name(quantity: str, label: str, unit: str) -> None:
+    assert label_and_unit(quantity) == (label, unit)
+
+
+def test_parameters_are_grouped_by_joint_then_link_then_robot() -> None:
+    groups = parameter_groups(draft())
+    assert [group.place for group in groups] == ["joint"] * 5 + ["link"] * 2 + ["robot"]
+    assert groups[2].owner == HOSTILE
+    assert len(groups[4].given) == 1
+
+
+def test_a_bar_marks_a_bound_only_where_it_is_in_reach() -> None:
+    groups = parameter_groups(draft())
+    by_label = {row.label: row.bar for row in groups[0].fitted}
+    damping, armature = by_label["viscous damping"], by_label["armature"]
+    assert damping is not None
+    assert armature is not None
+    assert damping.lower == damping.nominal == 5.0
+    assert damping.upper is None
+    assert armature.lower is armature.nominal is None
+    assert 5.0 < armature.posterior[0] < armature.value < armature.posterior[1] < 215.0
+
+
+def test_a_lone_parameter_has_no_correlations() -> None:
+    lone = Covariance.model_validate({"names": ("a",), "transform": {"a": "log"}, "matrix": ((1.0,),)})
+    assert correlation_map(lone) is None
