@@ -12,7 +12,7 @@ from app.api.context import ApiContext
 from app.api.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, encode_cursor
 from app.api.registered import RobotPath, find_robot
 from app.api.route import ApiRoute
-from app.calibration import versions
+from app.calibration import audit
 
 router = APIRouter(prefix="/v1/robots/{robot}", tags=["twins"], route_class=ApiRoute)
 
@@ -37,7 +37,7 @@ async def list_audit(
     before = None if key is None else int(key[0])
     async with context.engine.connect() as connection:
         registered = await find_robot(connection, robot, who)
-        found = await versions.list_moves(connection, registered.robot, before=before, limit=limit)
+        found = await audit.list_moves(connection, registered.robot, before=before, limit=limit)
     last = encode_cursor(found[-1].id) if len(found) == limit else None
     items = [Entry(at=m.at, who=m.who, what=m.what, old=m.old, new=m.new, reason=m.reason) for m in found]
     return Page(items=items, next=last)

@@ -16,7 +16,8 @@ from app.api.paging import DEFAULT_LIMIT, Cursor, Limit, Page, decode_cursor, en
 from app.api.registered import RobotPath, find_robot, nominal_of
 from app.api.route import ApiRoute
 from app.calibration import versions
-from app.calibration.versions import Move, NoActiveTwinError, VersionState, VersionSummary
+from app.calibration.audit import Move
+from app.calibration.versions import NoActiveTwinError, VersionState, VersionSummary
 from app.twin.document import TwinDocument, to_json
 
 _JSON: Final = "application/json"

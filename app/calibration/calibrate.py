@@ -20,6 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from app.calibration import child, jobs, versions
 from app.calibration.alongside import alongside
+from app.calibration.audit import Move
 from app.calibration.jobs import Calibration, Ending
 from app.calibration.process import hard_limit_s, run_fit
 from app.calibration.selection import Inputs, load_inputs
@@ -147,7 +148,7 @@ async def _decide(
 ) -> str:
     """Move the new version where its gate and the request say; returns what happened, for people."""
     acceptance = result.acceptance
-    move = versions.Move(f"calibration:{job.id}", acceptance.reason)
+    move = Move(f"calibration:{job.id}", acceptance.reason)
     if not acceptance.accepted:
         await versions.reject(connection, job.robot, version, move)
         return acceptance.reason

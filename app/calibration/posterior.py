@@ -111,7 +111,8 @@ def find_gauges(problem: Problem, solution: Solution, information: FloatArray) -
     names = tuple(problem.model.specs[i].name for i, d in zip(problem.free, direction, strict=True) if abs(d) > 1e-9)
     text = (
         "positions alone don't tell the scale of torque: masses, armature, friction, damping and gains can all be "
-        f"multiplied by one factor without changing this motion; the factor is the prior's, ± {_percent(believed + seen)} %"
+        "multiplied by one factor without changing this motion; the factor is the prior's, "
+        f"± {_percent(believed + seen)} %"
     )
     return (Gauge(name="scale", parameters=names, text=text),)
 
@@ -133,7 +134,7 @@ _TORQUE_ROWS = (
 
 
 def _scale_direction(problem: Problem, solution: Solution) -> FloatArray | None:
-    """dz per unit of the common factor's logarithm; None where a declared gain fixes the scale."""
+    """Step in z per unit of the common factor's logarithm; None where a declared gain fixes the scale."""
     model = problem.model
     if _scale_is_declared(model):
         return None

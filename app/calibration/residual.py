@@ -1,26 +1,28 @@
 """Measured against simulated, weighed by each channel's own noise.
 
-Samples milliseconds apart are not independent: each joint's residual is tempered by κ, the integrated autocorrelation
-time of its own residual in samples, so that N samples count as N/κ. Untempered, thousands of correlated samples drown
+Samples milliseconds apart are not independent: each joint's residual is tempered by κ, the number of samples that count
+as one (`count_as_one`). Untempered, thousands of correlated samples drown
 every prior and drag parameters to absurd values to win a tenth of a milliradian.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from app.calibration.dataset import Stretch
-from app.telemetry import FloatArray
+from app.telemetry import FloatArray, IntArray
 from app.twin.model import TwinModel
 from app.twin.rollout import rollout
 
 HUBER = 2.5
 """Residuals beyond this many standard deviations count linearly (Huber 1964)."""
-_CORRELATED = 0.1
-"""Correlations below this are taken for noise of their estimate."""
+BLOCKS = 40
+BLOCK_S = 3.0
+"""Shortest block whose score is taken to be independent of the next one's."""
 _DIVERGED_RAD = 10.0
 """Error put in the place of a diverged rollout's: finite, and worse than any that didn't diverge."""
 
@@ -78,7 +80,7 @@ def residuals(model: TwinModel, stretches: Sequence[Stretch], values: FloatArray
 
 
 def estimate_noise(found: Residuals, index: int, floor: FloatArray) -> Noise:
-    """Standard deviation and correlation of one parameter set's residual.
+    """Standard deviation of one parameter set's residual, samples taken one by one (κ = 1).
 
     Args:
         found: residuals.
@@ -92,34 +94,59 @@ def estimate_noise(found: Residuals, index: int, floor: FloatArray) -> Noise:
         clipped = np.clip(error, -HUBER * sd, HUBER * sd)
         sd = np.sqrt((clipped**2).sum(axis=0) / count)
     sd = np.maximum(sd, floor)
-    kappa = np.array([_correlation_samples(error[:, j], found.seen[:, j], found.edges) for j in range(error.shape[1])])
-    return Noise(sd, kappa)
+    return Noise(sd, np.ones(len(sd)))
 
 
-def _correlation_samples(
-    error: FloatArray, seen: np.ndarray[tuple[int], np.dtype[np.bool_]], edges: Sequence[int]
-) -> float:
-    """How many samples count as one: κ = 1 + 2 Σ ρ(k)².
+def block_starts(stretches: Sequence[Stretch]) -> IntArray:
+    """First sample of each of at most some forty blocks of at least 3 s, none across two stretches longer than that."""
+    total_s = sum(stretch.duration_s for stretch in stretches)
+    block_s = max(BLOCK_S, total_s / BLOCKS)
+    starts: list[int] = []
+    first, since_s = 0, math.inf
+    for stretch in stretches:
+        count = max(1, round(stretch.duration_s / block_s))
+        edges = np.linspace(0, len(stretch.position), count + 1).astype(np.int64)[:-1]
+        for edge in edges.tolist():
+            # windows shorter than a block share one
+            if count > 1 or since_s >= block_s:
+                starts.append(first + edge)
+                since_s = 0.0
+        since_s += stretch.duration_s
+        first += len(stretch.position)
+    return np.array(starts, dtype=np.int64)
 
-    A parameter is pulled by the sum of residual × sensitivity, whose variance grows by 1 + 2 Σ ρ_residual ρ_sensitivity
-    (Bartlett 1946). What a model leaves over moves with the motion, as the sensitivities do, so that their correlation is
-    taken to be the residual's own. A residual that repeats with every cycle of the motion then counts once.
+
+def count_as_one(found: Residuals, jacobian: FloatArray, noise: Noise, blocks: IntArray) -> FloatArray:
+    """How many samples of each joint count as one: κ, shape (n,).
+
+    The pull of the data on the parameters is the score g = Jᵀr/σ². Were samples independent, its covariance over blocks
+    would be the information JᵀJ/σ²; it is larger by the factor by which the samples repeat each other, be it correlated
+    noise or what the model leaves over (the ratio of White's 1982 sandwich to its bread, blocks as in Liang and Zeger
+    1986). Each joint's factor is a mean over the directions that the data say something about.
+
+    Args:
+        found: residuals of one parameter set.
+        jacobian: by parameters in units of their prior's standard deviation, shape (N·n, F).
+        noise: the standard deviations, and the last κ, which says which directions the prior holds.
+        blocks: first sample of each block.
     """
-    longest = max(stop - start for start, stop in zip(edges[:-1], edges[1:], strict=True))
-    size = 2 ** int(np.ceil(np.log2(2 * longest)))
-    products = np.zeros(longest)
-    pairs = np.zeros(longest)
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
-        for target, series in ((products, error[start:stop]), (pairs, seen[start:stop].astype(np.float64))):
-            spectrum = np.abs(np.fft.rfft(series, size)) ** 2
-            target[: stop - start] += np.fft.irfft(spectrum, size)[: stop - start]
-    covariance = products / np.maximum(pairs, 1.0)
-    if covariance[0] <= 0.0:
-        return 1.0
-    rho = covariance / covariance[0]
-    share = pairs / pairs[0]  # 1 - k/N, for stretches of any length
-    counted = (np.abs(rho) > _CORRELATED) & (share > 0.0)
-    return float(1.0 + 2.0 * (share * rho**2)[1:][counted[1:]].sum())
+    samples, joints = found.seen.shape
+    J = jacobian.reshape(samples, joints, -1)
+    size = np.abs(found.error[0]) / noise.sd
+    weight = found.seen * HUBER / np.maximum(size, HUBER) / noise.sd**2
+    breads, meats = [], []
+    for j in range(joints):
+        scores = np.add.reduceat(J[:, j] * (weight[:, j] * found.error[0, :, j])[:, None], blocks, axis=0)
+        scores -= scores.mean(axis=0)
+        meats.append(scores.T @ scores * len(blocks) / max(len(blocks) - 1, 1))
+        breads.append((J[:, j] * weight[:, j, None]).T @ J[:, j])
+    information = sum(bread / k for bread, k in zip(breads, noise.kappa, strict=True))
+    covariance = np.linalg.inv(information + np.eye(J.shape[2]))
+    kappa = [
+        np.trace(covariance @ meat) / max(np.trace(covariance @ bread), 1e-300)
+        for meat, bread in zip(meats, breads, strict=True)
+    ]
+    return np.maximum(np.array(kappa), 1.0)
 
 
 def weights(found: Residuals, index: int, noise: Noise) -> FloatArray:

@@ -1,19 +1,28 @@
 """Damped Gauss–Newton on batched rollouts.
 
-The parameters move in z = (coordinate − prior mean) / prior sd, in which every prior is a unit normal. One batch gives the
-Jacobian by finite differences, another tries a whole ladder of damping factors at once: on lockstep lanes a ladder
+The parameters move in z = (coordinate − prior mean) / prior sd, in which every prior is a unit normal. One batch gives
+the Jacobian by finite differences, another tries a whole ladder of damping factors at once: on lockstep lanes a ladder
 costs little more than one step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from app.calibration.dataset import Stretch
-from app.calibration.residual import Noise, Residuals, estimate_noise, misfit, residuals, weights
+from app.calibration.residual import (
+    Noise,
+    Residuals,
+    block_starts,
+    count_as_one,
+    estimate_noise,
+    misfit,
+    residuals,
+    weights,
+)
 from app.telemetry import FloatArray
 from app.twin.model import TwinModel
 
@@ -21,6 +30,8 @@ DIFFERENCE = 1e-3
 """Finite-difference step, in prior standard deviations."""
 LADDER = 10.0 ** np.arange(-4.0, 4.0, 0.5)
 """Damping factors tried in each iteration, relative to the diagonal of the Hessian."""
+FIRST_KAPPA = 30.0
+"""Samples taken to count as one before there is a residual to tell."""
 SETTLED = 0.02
 """The objective has settled when an iteration gains less than this (it is a log-likelihood: 0.5 is one sigma)."""
 
@@ -110,8 +121,8 @@ def solve(
 ) -> Solution:
     """Minimise the tempered objective from a starting set.
 
-    Noise and κ are estimated anew from each iteration's residual; within an iteration they are fixed, so that its steps are
-    compared by one measure.
+    Noise and κ are estimated anew from each iteration's residual; within an iteration they are fixed, so that its steps
+    are compared by one measure.
 
     Args:
         problem: model, data, fitted parameters.
@@ -123,14 +134,19 @@ def solve(
     z = np.clip(problem.to_z(start), low, high)
     base = start
     done, settled = 0, False
+    kappa = np.full(len(problem.floor), FIRST_KAPPA)
+    blocks = block_starts(problem.stretches)
     while True:
         points = np.vstack([z, z + np.diag(_difference(z, high))])
         found = residuals(problem.model, problem.stretches, problem.to_values(points, base))
-        noise = estimate_noise(found, 0, problem.floor)
         step = np.diag(points[1:] - z)
         jacobian = (found.error[1:] - found.error[0]).reshape(len(z), -1).T / step
-        weight = weights(found, 0, noise).ravel()
         current = Residuals(found.error[:1], found.seen, found.edges, found.diverged[:1])
+        noise = replace(estimate_noise(current, 0, problem.floor), kappa=kappa)
+        for _ in range(3):
+            noise = replace(noise, kappa=count_as_one(current, jacobian, noise, blocks))
+        kappa = noise.kappa
+        weight = weights(current, 0, noise).ravel()
         objective = float(misfit(current, noise)[0] + 0.5 * z @ z)
         if settled or done >= iterations or not keep_going(objective):
             values = problem.to_values(z[None, :], base)[0]

@@ -1,12 +1,13 @@
 """What Optuna searches: values with many local minima, from which the solver polishes.
 
-The study lives in memory, is asked and told in batches that fill the kernel's lanes, and is the same whatever the number
-of cores. Its trials cover latency and the common factors of gains, damping and friction; every single parameter is the
-solver's.
+The study lives in memory, is asked and told in batches that fill the kernel's lanes, and is the same whatever the
+number of cores. Its trials cover latency and the common factors of gains, damping and friction; every single parameter
+is the solver's.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def _windows(stretch: Stretch) -> list[Stretch]:
     last = float(stretch.motion.t_out_s[-1])
     count = max(1, round(stretch.duration_s / SCOUT_WINDOW_S))
     edges = np.linspace(stretch.motion.begin_s, last, count + 1).tolist()
-    parts = [cut_stretch(stretch.commanded, begin, end) for begin, end in zip(edges[:-1], edges[1:], strict=True)]
+    parts = [cut_stretch(stretch.commanded, begin, end) for begin, end in itertools.pairwise(edges)]
     return [part for part in parts if len(part.position) > 1]
 
 
@@ -96,10 +97,11 @@ def search(
             failed = not math.isfinite(objective)
             study.tell(trial, None if failed else objective, _state(failed=failed))
             named = {name: float(v) for name, v, s in zip(model.names, sets, model.specs, strict=True) if s.fitted}
-            value = None if failed else objective
-            state = "failed" if failed else "complete"
-            records.append(TrialRecord(trial.number, {"friction": "coulomb+viscous"}, named, value, state))
-            if not failed:
+            structure = {"friction": "coulomb+viscous"}
+            if failed:
+                records.append(TrialRecord(trial.number, structure, named, None, "failed"))
+            else:
+                records.append(TrialRecord(trial.number, structure, named, objective, "complete"))
                 candidates.append(Candidate(sets, objective))
         told(len(records), min((c.objective for c in candidates), default=math.inf))
     return sorted(candidates, key=lambda c: c.objective), records

@@ -14,7 +14,8 @@ from uuid import UUID
 from sqlalchemy import Column, func, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from app.database.tables import audit, robots, twin_versions
+from app.calibration.audit import Move, record_move
+from app.database.tables import robots, twin_versions
 from app.errors import ConflictError, NotFoundError
 from app.telemetry import RobotId
 from app.twin.document import TwinDocument, TwinDraft, seal, to_json
@@ -88,27 +89,6 @@ class StoredTwin:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
-    """Who moves a version, and why: what the audit trail keeps."""
-
-    who: str
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class AuditEntry:
-    """A move as the audit trail has it."""
-
-    id: int
-    at: datetime
-    who: str
-    what: str
-    old: str | None
-    new: str | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Origin:
     """Where a version comes from.
 
@@ -175,7 +155,7 @@ async def activate(
         await _set_state(connection, robot, active.version, "retired")
     await _set_state(connection, robot, version, "active")
     old = str(active.version) if active else None
-    await _record(connection, robot, move, ("activate", old, str(version)))
+    await record_move(connection, robot, move, ("activate", old, str(version)))
     return await summarise(connection, robot, version)
 
 
@@ -254,17 +234,6 @@ async def refers_to_description(connection: AsyncConnection, robot: RobotId, sha
     return await connection.scalar(query) is not None
 
 
-async def list_moves(
-    connection: AsyncConnection, robot: RobotId, *, before: int | None, limit: int
-) -> Sequence[AuditEntry]:
-    """The robot's audit trail below entry `before`, latest first."""
-    query = select(audit).where(audit.c.robot == robot)
-    if before is not None:
-        query = query.where(audit.c.id < before)
-    rows = await connection.execute(query.order_by(audit.c.id.desc()).limit(limit))
-    return [AuditEntry(row.id, row.at, row.who, row.what, row.old, row.new, row.reason) for row in rows]
-
-
 async def _leave(
     connection: AsyncConnection, robot: RobotId, version: int, state: VersionState, move: Move
 ) -> VersionSummary:
@@ -276,7 +245,7 @@ async def _leave(
         raise ConflictError(f"version {version} of robot {robot!r} is {current.state}; only a candidate is rejected")
     await _set_state(connection, robot, version, state)
     what = {"retired": "retire", "rejected": "reject"}[state]
-    await _record(connection, robot, move, (what, str(version), None))
+    await record_move(connection, robot, move, (what, str(version), None))
     return await summarise(connection, robot, version)
 
 
@@ -312,15 +281,6 @@ async def _set_state(connection: AsyncConnection, robot: RobotId, version: int, 
         update(twin_versions)
         .where(twin_versions.c.robot == robot, twin_versions.c.version == version)
         .values(state=state, state_changed_at=func.clock_timestamp())
-    )
-
-
-async def _record(
-    connection: AsyncConnection, robot: RobotId, move: Move, change: tuple[str, str | None, str | None]
-) -> None:
-    what, old, new = change
-    await connection.execute(
-        insert(audit).values(robot=robot, who=move.who, what=what, old=old, new=new, reason=move.reason)
     )
 
 

@@ -10,7 +10,8 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.calibration import versions
-from app.calibration.versions import ActiveMovedError, Expected, Move, NoActiveTwinError, Origin
+from app.calibration.audit import Move
+from app.calibration.versions import ActiveMovedError, Expected, NoActiveTwinError, Origin
 from app.database.tables import audit, fleets, robots, twin_versions
 from app.errors import ConflictError, NotFoundError
 from app.telemetry import RobotId
