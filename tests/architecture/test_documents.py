@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,10 @@ def test_every_type_of_problem_is_in_the_rest_document() -> None:
     text = (ROOT / "docs" / "rest.md").read_text()
     assert [slug for slug in sorted(slugs) if f"`{slug}`" not in text] == []
     assert len(slugs) > 10
+
+
+def test_every_library_has_its_reason() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = [re.split(r"[\[>=<! ]", requirement)[0] for requirement in project["dependencies"]]
+    reasons = (ROOT / "docs" / "adr" / "0007-libraries.md").read_text().lower()
+    assert [name for name in names if name.lower() not in reasons] == []
