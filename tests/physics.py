@@ -19,7 +19,7 @@ from app.twin.description import Description, parse_urdf
 from app.twin.document import NormalPrior
 from app.twin.model import TwinModel, build_model
 from app.twin.parameters import ParameterSpec, Slot
-from app.twin.rollout import Motion
+from app.twin.rollout import Motion, rollout
 
 ALL_COMMANDS: frozenset[Channel] = frozenset(
     {"position", "command_position", "command_velocity", "command_effort"},
@@ -84,6 +84,24 @@ def model_of(
     )
     joints = description.joints if logged is None else logged
     return build_model(description, declaration, set(joints), channels)
+
+
+def lossless(description: Description, controller: Mapping[str, Any] | None = None, **joint: float) -> TwinModel:
+    """A model without armature, damping, friction, offset and latency, but for what is given of every joint."""
+    nothing = {
+        "armature_kg_m2": 0.0,
+        "viscous_damping_nm_s_per_rad": 0.0,
+        "coulomb_friction_nm": 0.0,
+        "encoder_offset_rad": 0.0,
+    }
+    frozen = {f"joint/*/{name}": value for name, value in {**nothing, **joint}.items()}
+    return model_of(description, controller, fit={"frozen": {**frozen, "robot/command_latency_s": 0.0}})
+
+
+def rolled(model: TwinModel, motion: Motion, values: FloatArray | None = None) -> tuple[FloatArray, FloatArray]:
+    """Positions and velocities of the compiled rollout, at the fit's first guess unless told, shape (K, n) each."""
+    trajectory = rollout(model, [motion], (model.initial() if values is None else values)[None])[0]
+    return trajectory.position[0], trajectory.velocity[0]
 
 
 def commands(rows: int, n: int, target: FloatArray | float = 0.0) -> FloatArray:

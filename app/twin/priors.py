@@ -26,6 +26,7 @@ GAIN_SPREAD = 1.2
 MASS_SPREAD = 0.3
 COM_SPREAD = 0.2
 """Of the link's size."""
+_BRISK_RAD_S2 = 10.0
 _SMALLEST_LINK_M = 0.01  # a point mass at its link's origin has no size of its own
 ENCODER_OFFSET_SD = 0.02
 LATENCY_SD_S = 0.05
@@ -37,7 +38,7 @@ class Scales:
     """Orders of magnitude of a mechanism.
 
     Attributes:
-        torque_nm: of each joint, shape (n,).
+        torque_nm: of each joint; what its inertia needs where gravity asks for less, shape (n,).
         inertia_kg_m2: of each joint, shape (n,).
     """
 
@@ -63,7 +64,9 @@ def scales_of(mechanism: Mechanism) -> Scales:
             inertia[dof] += ratio**2 * (mass * arm**2 + own)
             distance += float(np.linalg.norm(mechanism.origin_m[k]))
             k = int(mechanism.parent[k])
-    torque, inertia = np.maximum(torque, 1e-4), np.maximum(inertia, 1e-7)
+    inertia = np.maximum(inertia, 1e-7)
+    # A balanced joint, or one that turns about a vertical axis, still has a motor that moves it.
+    torque = np.maximum(torque, _BRISK_RAD_S2 * inertia)
     return Scales(np.sqrt(torque * torque.max()), inertia**0.25 * inertia.max() ** 0.75)
 
 
