@@ -81,7 +81,8 @@ def posterior(problem: Problem, solution: Solution) -> Posterior:
         own_sd = sd * value if spec.transform == "log" else sd
         estimates[spec.name] = Estimate(value, own_sd, (ends[0], ends[1]), verdict)
     names = tuple(model.specs[i].name for i in problem.free)
-    return Posterior(estimates, names, covariance_z * np.outer(prior_sd, prior_sd), gauges)
+    covariance = np.asarray(covariance_z * np.outer(prior_sd, prior_sd), dtype=np.float64)
+    return Posterior(estimates, names, covariance, gauges)
 
 
 def _verdict(information: float, ratio: float, *, at_bound: bool, on_gauge: bool) -> Verdict:

@@ -133,7 +133,7 @@ def count_as_one(found: Residuals, jacobian: FloatArray, noise: Noise, blocks: I
     samples, joints = found.seen.shape
     J = jacobian.reshape(samples, joints, -1)
     size = np.abs(found.error[0]) / noise.sd
-    weight = found.seen * HUBER / np.maximum(size, HUBER) / noise.sd**2
+    weight: FloatArray = found.seen * HUBER / np.maximum(size, HUBER) / noise.sd**2
     breads, meats = [], []
     for j in range(joints):
         scores = np.add.reduceat(J[:, j] * (weight[:, j] * found.error[0, :, j])[:, None], blocks, axis=0)
@@ -143,7 +143,7 @@ def count_as_one(found: Residuals, jacobian: FloatArray, noise: Noise, blocks: I
     information = sum(bread / k for bread, k in zip(breads, noise.kappa, strict=True))
     covariance = np.linalg.inv(information + np.eye(J.shape[2]))
     kappa = [
-        np.trace(covariance @ meat) / max(np.trace(covariance @ bread), 1e-300)
+        float(np.trace(covariance @ meat)) / max(float(np.trace(covariance @ bread)), 1e-300)
         for meat, bread in zip(meats, breads, strict=True)
     ]
     return np.maximum(np.array(kappa), 1.0)
@@ -153,7 +153,8 @@ def weights(found: Residuals, index: int, noise: Noise) -> FloatArray:
     """Weight of each squared error in the objective: Huber's over sd²κ, 0 where nothing was measured, shape (N, n)."""
     size = np.abs(found.error[index]) / noise.sd
     huber = HUBER / np.maximum(size, HUBER)
-    return found.seen * huber / (noise.sd**2 * noise.kappa)
+    weight: FloatArray = found.seen * huber / (noise.sd**2 * noise.kappa)
+    return weight
 
 
 def misfit(found: Residuals, noise: Noise) -> FloatArray:

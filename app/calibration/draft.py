@@ -1,0 +1,151 @@
+"""From a fit's numbers to the document it would publish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Final
+
+import numpy as np
+
+from app.calibration import judge
+from app.calibration.dataset import Dataset
+from app.calibration.posterior import Posterior
+from app.calibration.sensors import sensor_noise
+from app.calibration.solver import Solution
+from app.calibration.types import Acceptance, FitRequest
+from app.twin.document import (
+    Covariance,
+    DescriptionRef,
+    DraftProvenance,
+    Engine,
+    Grade,
+    HoldoutErrors,
+    Parameter,
+    Quality,
+    Structure,
+    TwinDraft,
+    WindowedErrors,
+)
+from app.twin.model import GRAVITY_M_S2, TIMESTEP_S
+
+FAIR_IMPROVEMENT: Final = 1.5
+GOOD_IMPROVEMENT: Final = 3.0
+GOOD_GENERALISATION: Final = 2.0
+"""Hold-out over training error up to which a fit is good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What the hold-out said.
+
+    Attributes:
+        positions: of the twin in PyBullet, on each hold-out stretch, shape (K, n) each.
+        errors: simulated − measured, NaN where nothing was measured.
+        nominal_positions: of what it has to beat.
+        nominal_errors: its errors.
+        nominal_name: what that is, in words.
+        train_errors: of the twin on each training stretch.
+        windowed: errors of short windows.
+        tip_rmse_mm: at the tip; None where there is no one tip.
+        acceptance: the gate's answer.
+        warnings: what to be careful about.
+    """
+
+    positions: judge.Positions
+    errors: judge.Positions
+    nominal_positions: judge.Positions
+    nominal_errors: judge.Positions
+    nominal_name: str
+    train_errors: judge.Positions
+    windowed: WindowedErrors | None
+    tip_rmse_mm: float | None
+    acceptance: Acceptance
+    warnings: Sequence[str] = field(default=())
+
+
+def make_draft(
+    request: FitRequest, dataset: Dataset, solution: Solution, found: Posterior, judgement: Judgement
+) -> TwinDraft:
+    """Everything a twin document holds but its version."""
+    model = dataset.model
+    structure = Structure(friction="coulomb+viscous", controller=model.controller, lag="delay", backlash=False)
+    recordings = sorted({part.log for part in (*dataset.train, *dataset.holdout)})
+    return TwinDraft(
+        robot=request.declaration.robot,
+        fleet=request.declaration.fleet,
+        description=DescriptionRef(sha256=request.description.sha256, href=None),
+        engine=Engine(name="pybullet", version=version("pybullet"), timestep_s=TIMESTEP_S, gravity_m_s2=GRAVITY_M_S2),
+        structure=structure,
+        parameters=_parameters(dataset, solution, found),
+        covariance=Covariance(
+            names=found.names,
+            transform={s.name: s.transform for s in model.specs if s.fitted},
+            matrix=tuple(tuple(row) for row in found.covariance.tolist()),
+        ),
+        sensors={
+            f"joint/{name}/position": sensor_noise(dataset.holdout, judgement.errors, joint)
+            for joint, name in enumerate(model.joints)
+        },
+        quality=_quality(dataset, found, judgement),
+        provenance=DraftProvenance(
+            recordings=tuple(recordings),
+            window=None,
+            dataset_digest=dataset.digest,
+            seed=request.seed,
+            software=f"twincal {version('twincal')}",
+        ),
+    )
+
+
+def _parameters(dataset: Dataset, solution: Solution, found: Posterior) -> dict[str, Parameter]:
+    result = {}
+    nominal = dataset.model.nominal()
+    for index, spec in enumerate(dataset.model.specs):
+        estimate = found.estimates.get(spec.name)
+        result[spec.name] = Parameter(
+            value=float(solution.values[index]),
+            sd=None if estimate is None else estimate.sd,
+            interval90=None if estimate is None else estimate.interval90,
+            verdict=None if estimate is None else estimate.verdict,
+            source=spec.source if estimate is None else "fit",
+            nominal=float(nominal[index]),
+            prior=spec.prior if spec.fitted else None,
+            bounds=spec.bounds if spec.fitted else None,
+        )
+    return result
+
+
+def _quality(dataset: Dataset, found: Posterior, judgement: Judgement) -> Quality:
+    joints = dataset.model.joints
+    own = judge.joint_errors(joints, judgement.errors)
+    nominal = judge.joint_errors(joints, judgement.nominal_errors)
+    train = judge.joint_errors(joints, judgement.train_errors)
+    improvement = nominal.rmse_mean / own.rmse_mean if own.rmse_mean > 0.0 else None
+    warnings = [*dataset.model.notes, *judgement.warnings]
+    if judgement.nominal_name != "the nominal description":
+        warnings.append(f"nominal figures are those of: {judgement.nominal_name}")
+    return Quality(
+        grade=_grade(judgement.acceptance, improvement, own.rmse_mean / max(train.rmse_mean, 1e-12)),
+        holdout=HoldoutErrors(
+            **own.model_dump(),
+            nominal_mae_mean=nominal.mae_mean,
+            nominal_rmse_mean=nominal.rmse_mean,
+            per_log=judge.log_errors(dataset.holdout, judgement.errors),
+        ),
+        train=train,
+        windowed=judgement.windowed,
+        improvement=improvement,
+        tip_rmse_mm=judgement.tip_rmse_mm,
+        gauges=found.gauges,
+        warnings=tuple(warnings),
+    )
+
+
+def _grade(acceptance: Acceptance, improvement: float | None, generalisation: float) -> Grade:
+    """Poor: not better than what it replaces. Good: much better, and as good on new data as on its own."""
+    gain = np.inf if improvement is None else improvement
+    if not acceptance.accepted or gain < FAIR_IMPROVEMENT:
+        return "poor"
+    return "good" if gain >= GOOD_IMPROVEMENT and generalisation <= GOOD_GENERALISATION else "fair"
