@@ -23,7 +23,7 @@ BAD_INPUT: Final = 2
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as shells have it."""
 
-_GROUPS: Final = ("files", "telemetry", "services", "keys", "demo")
+_GROUPS: Final = ("files", "telemetry", "services", "keys", "robots", "demo")
 
 
 class _Group(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import signal
 import socket
@@ -14,6 +16,8 @@ from pathlib import Path
 
 import httpx
 import pytest
+
+from tests.integration.serving import URDF
 
 DEADLINE_S = 60.0
 COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
@@ -114,3 +118,23 @@ def test_without_a_database_a_service_says_what_to_set(command: tuple[str, ...])
 def test_a_key_for_a_fleet_that_is_not_there_is_refused(database_url: str) -> None:
     done = twincal(database_url, "keys", "create", "--scope", "read", "--fleet", "arms")
     assert (done.returncode, done.stderr) == (2, "twincal: no fleet 'arms'\n")
+
+
+def test_a_robot_is_registered_and_calibrated_from_a_shell(database_url: str, tmp_path: Path) -> None:
+    (tmp_path / "arm.urdf").write_bytes(URDF)
+    (tmp_path / "robot.yaml").write_text(
+        "schema: twincal.robot/1\nrobot: arm-07\nfleet: arms\ndescription: arm.urdf\ncontroller: {kind: pd}\n"
+    )
+    for word in ("registered", "replaced"):
+        done = twincal(database_url, "robots", "put", str(tmp_path / "robot.yaml"))
+        assert (done.returncode, done.stdout) == (0, f"arm-07 of fleet arms is {word}\n"), done.stderr
+    assert twincal(database_url, "robots", "list").stdout.split()[:2] == ["arm-07", "arms"]
+    shown = json.loads(twincal(database_url, "robots", "show", "arm-07").stdout)
+    assert shown["description"]["sha256"] == hashlib.sha256(URDF).hexdigest()
+    with service(database_url, tmp_path / "worker.log", "worker"):
+        done = twincal(database_url, "calibrate", "arm-07")
+    assert (done.returncode, done.stdout) == (3, "failed: robot 'arm-07' has sent no telemetry yet\n")
+    assert twincal(database_url, "twins", "list", "arm-07").stdout == ""
+    missing = twincal(database_url, "twins", "show", "arm-07")
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("twincal: no active twin of robot 'arm-07'")
