@@ -8,7 +8,7 @@ A velocity is held between two positions: v belongs to t − dt/2 and v⁺ to t 
 q⁺ = q + dt v⁺, a second-order leapfrog. Everything at t is therefore centred: damping acts on the mean of v and v⁺,
 stiffness on the mean of the three positions around t (Newmark's average acceleration), and what is taken explicitly
 (Coriolis torques, the friction limit, a sampled controller) on the velocity continued from the last two to t
-(`continued_velocity`). Taken at the step's end instead, Kp alone would add Kp·dt/2 of damping that no robot has
+(`continued_velocity`). Taken at the step's end instead, Kp alone would add Kp·dt of damping that no robot has
 (docs/adr/0008). A rollout begins with a step of half the length, from a velocity that belongs to its very start.
 """
 
