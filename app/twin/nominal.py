@@ -12,10 +12,8 @@ from app.twin.description import Description
 from app.twin.document import Covariance, DescriptionRef, Engine, NominalTwin, Parameter, Structure, seal_nominal
 from app.twin.model import GRAVITY_M_S2, TIMESTEP_S, build_model
 
-# Every command a robot could be given: with them all, no gain hides in another parameter.
-_ALL_COMMANDS: Final[frozenset[Channel]] = frozenset(
-    {"position", "command_position", "command_velocity", "command_effort", "command_kp", "command_kd"}
-)
+# Commands enough that no gain hides in another parameter; a logged gain would make the parameter a factor of it.
+_COMMANDS: Final[frozenset[Channel]] = frozenset({"position", "command_position", "command_velocity", "command_effort"})
 
 
 def nominal_twin(declaration: RobotDeclaration, description: Description, href: str) -> NominalTwin:
@@ -31,7 +29,7 @@ def nominal_twin(declaration: RobotDeclaration, description: Description, href: 
         DeclarationError: naming a field of `fit` that asks for what there isn't.
     """
     movable = {name for name, joint in description.joints.items() if joint.type != "fixed"}
-    model = build_model(description, declaration, movable, _ALL_COMMANDS)
+    model = build_model(description, declaration, movable, _COMMANDS)
     parameters = {
         spec.name: Parameter(
             value=float(value),
