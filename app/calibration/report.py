@@ -110,7 +110,7 @@ def render_report(data: ReportData) -> str:
             groups=groups,
             verdicts=verdicts,
             fitted=sum(verdicts.values()),
-            correlation=correlation_map(draft.covariance),
+            correlation=correlation_map(draft.covariance, {name: p.value for name, p in draft.parameters.items()}),
             gauges=draft.quality.gauges,
         )
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,13 +11,14 @@ import numpy as np
 
 from app.calibration.report_words import short_name, split_name
 from app.telemetry import FloatArray
-from app.twin.document import Covariance, Transform
+from app.twin.document import Covariance
 
 TOLD_FROM: Final = 0.7
 """Correlation from which a pair is put in words."""
 _TOLD_AT_MOST = 12
 _DRAWN_FROM = 0.05
 _DRAWN_AT_MOST = 64
+_ALIKE = 1.5
 _LABEL = 42
 """Characters a label may have."""
 CELL: Final = 13
@@ -63,8 +66,16 @@ class CorrelationMap:
     left_out: int
 
 
-def correlation_map(covariance: Covariance) -> CorrelationMap | None:
-    """Draw and tell the correlations; None where fewer than two parameters were fitted."""
+def correlation_map(covariance: Covariance, values: Mapping[str, float]) -> CorrelationMap | None:
+    """Draw and tell the correlations.
+
+    Args:
+        covariance: of the fitted parameters.
+        values: of the same, by name, in their own units.
+
+    Returns:
+        None where fewer than two parameters were fitted.
+    """
     names = covariance.names
     if len(names) < 2:
         return None
@@ -72,7 +83,7 @@ def correlation_map(covariance: Covariance) -> CorrelationMap | None:
     drawn = _drawn(rho)
     labels = tuple(_shortened(short_name(names[i])) for i in drawn)
     owners = [split_name(names[i])[:2] for i in drawn]
-    pairs, more = _pairs(names, covariance.transform, rho)
+    pairs, more = _pairs(covariance, values, rho)
     return CorrelationMap(
         labels=labels,
         breaks=tuple(row for row in range(1, len(drawn)) if owners[row] != owners[row - 1]),
@@ -113,7 +124,9 @@ def _cells(rho: FloatArray) -> tuple[Cell, ...]:
     )
 
 
-def _pairs(names: tuple[str, ...], transform: dict[str, Transform], rho: FloatArray) -> tuple[tuple[Pair, ...], int]:
+def _pairs(covariance: Covariance, values: Mapping[str, float], rho: FloatArray) -> tuple[tuple[Pair, ...], int]:
+    names = covariance.names
+    relative = [_relative_sd(covariance, index, values) for index in range(len(names))]
     rows, columns = np.tril_indices(len(rho), -1)
     strength = np.abs(rho[rows, columns])
     order = np.argsort(-strength, kind="stable")
@@ -122,19 +135,27 @@ def _pairs(names: tuple[str, ...], transform: dict[str, Transform], rho: FloatAr
         Pair(
             short_name(names[i]),
             short_name(names[j]),
-            f"{rho[i, j]:+.2f}".replace("-", "−"),
-            _meaning({transform[names[i]], transform[names[j]]}, positive=rho[i, j] > 0.0),
+            f"{rho[i, j]:+.2f}".replace("-", "\N{MINUS SIGN}"),
+            _meaning(relative[i], relative[j], positive=rho[i, j] > 0.0),
         )
         for i, j in strong[:_TOLD_AT_MOST]
     )
     return told, len(strong) - len(told)
 
 
-def _meaning(kinds: set[Transform], *, positive: bool) -> str:
-    """What a correlation means, by the coordinates of the two."""
+def _relative_sd(covariance: Covariance, index: int, values: Mapping[str, float]) -> float | None:
+    """Standard deviation of the value's logarithm; None where the value isn't surely positive."""
+    name = covariance.names[index]
+    sd = math.sqrt(max(covariance.matrix[index][index], 0.0))
+    if covariance.transform[name] == "log":
+        return sd
+    return sd / values[name] if values[name] > sd else None
+
+
+def _meaning(first: float | None, second: float | None, *, positive: bool) -> str:
+    """What a correlation means, by how far either of the two can go."""
     how = "they rise and fall together" if positive else "one rises where the other falls"
-    if kinds == {"log"}:
+    # A ratio stays put only if both are as uncertain in per cent.
+    if first and second and 1 / _ALIKE < first / second < _ALIKE:
         return f"{how}: the data know their {'ratio' if positive else 'product'} better than either"
-    if kinds == {"linear"}:
-        return f"{how}: the data know their (scaled) {'difference' if positive else 'sum'} better than either"
-    return f"{how}: the data can't tell them apart well"
+    return f"{how}: the data know a weighted {'difference' if positive else 'sum'} better than either"

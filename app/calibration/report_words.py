@@ -13,7 +13,7 @@ NOT_KNOWN = "not known"
 _MINUS = "\N{MINUS SIGN}"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 # Outside these powers of ten a number is read more easily with its exponent.
-_PLAIN_FROM, _PLAIN_TO = -3, 5
+_PLAIN_FROM, _PLAIN_TO = -4, 5
 _FINEST = 1e-300
 
 _UNITS = (
@@ -191,8 +191,8 @@ VERDICT_NAMES: dict[Verdict, str] = {
 VERDICT_MEANINGS: dict[Verdict, str] = {
     "identified": f"the data determine it: at most {100 * IDENTIFIED:.0f} % of the prior's uncertainty is left",
     "weak": "the data narrow it only in part, or only relative to other parameters",
-    "not_identified": "the data say next to nothing about it: the value is the prior's",
-    "no_effect": "this motion would be the same with any other value: the value is the prior's",
+    "not_identified": "the data say next to nothing about it: the value is about the prior's",
+    "no_effect": "this motion would be the same with another value: the value is the prior's",
     "at_bound": "the best value lies at the end of what was allowed: the bound or the model is wrong",
 }
 
@@ -216,7 +216,7 @@ def explain(verdict: Verdict, left: float | None, gauges: tuple[str, ...]) -> st
         case "weak":
             return f"the data narrow it; {rest} of the prior's uncertainty is left"
         case "not_identified":
-            return "the data say next to nothing; the value is the prior's"
+            return "the data say next to nothing; the value is about the prior's"
         case "no_effect":
             return "this motion doesn't depend on it; the value is the prior's"
         case "at_bound":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import lxml.html
@@ -253,8 +254,9 @@ def test_ids_are_unique_though_many_drawings_share_the_page(page: lxml.html.Html
     assert len(ids) == len(set(ids))
 
 
-def test_equal_data_give_equal_bytes(data: ReportData, html: str) -> None:
-    assert render_report(data) == html
+def test_equal_data_give_equal_bytes_even_from_two_threads_at_once(data: ReportData, html: str) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(render_report, (data, data))) == [html, html]
 
 
 def test_the_file_stays_small(html: str) -> None:
@@ -292,8 +294,8 @@ def test_no_cell_holds_nan_though_the_measurement_has_gaps(page: lxml.html.HtmlE
 
 def test_entangled_parameters_are_told_in_words(page: lxml.html.HtmlElement) -> None:
     told = text_at(page, "string(//section[@id='correlations']//table)")
-    assert "their ratio better than either" in told or "can't tell them apart" in told
-    assert "(scaled) sum better than either" in told
+    assert "one rises where the other falls" in told
+    assert "they rise and fall together: the data know their ratio better than either" in told
 
 
 def test_a_twin_that_lost_says_so_with_its_reason(data: ReportData) -> None:
@@ -329,7 +331,7 @@ def column(values: FloatArray) -> FloatArray:
 
 
 def piece(log: str, begin: float, error: float) -> Overlay:
-    t: FloatArray = begin + np.arange(5) * 0.1
+    t = np.linspace(begin, begin + 0.4, 5)
     zero = np.zeros(5)
     return Overlay(log, t, ("a",), column(zero), column(zero + error), column(zero + 2 * error), column(zero))
 
@@ -414,4 +416,29 @@ def test_a_bar_marks_a_bound_only_where_it_is_in_reach() -> None:
 
 def test_a_lone_parameter_has_no_correlations() -> None:
     lone = Covariance.model_validate({"names": ("a",), "transform": {"a": "log"}, "matrix": ((1.0,),)})
-    assert correlation_map(lone) is None
+    assert correlation_map(lone, {"a": 1.0}) is None
+
+
+@pytest.mark.parametrize(
+    ("rho", "value", "known"),
+    [(0.9, 0.5, "ratio"), (-0.9, 0.5, "product"), (0.9, 5.0, "weighted difference"), (-0.9, 0.0, "weighted sum")],
+)
+def test_a_ratio_is_claimed_only_of_two_that_are_equally_uncertain(rho: float, value: float, known: str) -> None:
+    sd = 0.1
+    pair = Covariance.model_validate(
+        {
+            "names": ("joint/a/kp_nm_per_rad", "joint/a/coulomb_friction_nm"),
+            "transform": {"joint/a/kp_nm_per_rad": "log", "joint/a/coulomb_friction_nm": "linear"},
+            "matrix": ((0.04, rho * 0.2 * sd), (rho * 0.2 * sd, sd**2)),
+        }
+    )
+    found = correlation_map(pair, {"joint/a/kp_nm_per_rad": 3.0, "joint/a/coulomb_friction_nm": value})
+    assert found is not None
+    (told,) = found.pairs
+    assert f"know {'their' if value == 0.5 else 'a'} {known} better" in told.meaning
+    assert told.rho == ("+0.90" if rho > 0 else "−0.90")
+
+
+def test_correlations_are_those_of_the_covariance_and_0_beside_no_variance() -> None:
+    matrix = np.array([[4.0, -1.0, 0.0], [-1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    assert correlations(matrix).tolist() == [[1.0, -0.5, 0.0], [-0.5, 1.0, 0.0], [0.0, 0.0, 0.0]]
