@@ -42,6 +42,8 @@ _POINTS: Final = 64_000
 """Drawn in all: about 15 bytes each, so that the file stays below two megabytes."""
 _LINES_PER_DRAWING = 8
 _FEWEST_POINTS, _MOST_POINTS = 160, 1400
+_TYPICAL_TOO = 12
+"""Joints up to which each shows a typical log beside its worst."""
 _JOINT_COLUMNS = 8
 """Joints a table of logs has room for."""
 
@@ -105,6 +107,7 @@ def render_report(data: ReportData) -> str:
             quality=draft.quality,
             unit=common_unit(units),
             joints=_joints(data, runs, units),
+            typical_too=len(units) <= _TYPICAL_TOO,
             log_joints=tuple(units) if len(units) <= _JOINT_COLUMNS else (),
             logs=_logs(data, runs, units),
             groups=groups,
@@ -153,7 +156,8 @@ def _environment() -> jinja2.Environment:
 def _joints(data: ReportData, runs: tuple[Run, ...], units: dict[str, Unit]) -> tuple[JointView, ...]:
     quality = data.draft.quality
     traces = {joint: _traces(runs, joint) for joint in units}
-    chosen = {joint: worst_and_typical(found) for joint, found in traces.items()}
+    each = 2 if len(units) <= _TYPICAL_TOO else 1
+    chosen = {joint: worst_and_typical(found)[:each] for joint, found in traces.items()}
     drawings = sum(len(found) for found in chosen.values())
     points = _POINTS // (_LINES_PER_DRAWING * max(drawings, 1))
     points = min(max(points, _FEWEST_POINTS), _MOST_POINTS)
@@ -174,7 +178,7 @@ def _joints(data: ReportData, runs: tuple[Run, ...], units: dict[str, Unit]) -> 
                 windowed_rmse=unit.show(quality.windowed.rmse.get(joint) if quality.windowed else None),
                 share=_share(quality.holdout.rmse[joint], largest),
                 nominal_share=_share(nominal[joint], largest),
-                drawings=_drawings(chosen[joint], unit, points, f"j{index}"),
+                drawings=_drawings(chosen[joint], unit, points, f"j{index}", several=len(traces[joint]) > 1),
             )
         )
     return tuple(views)
@@ -188,8 +192,8 @@ def _share(value: float | None, largest: float) -> float:
     return round(value / largest, 3) if value is not None and largest > 0.0 else 0.0
 
 
-def _drawings(traces: tuple[Trace, ...], unit: Unit, points: int, key: str) -> tuple[Drawing, ...]:
-    kinds = ("worst", "typical") if len(traces) > 1 else ("only",)
+def _drawings(traces: tuple[Trace, ...], unit: Unit, points: int, key: str, *, several: bool) -> tuple[Drawing, ...]:
+    kinds = ("worst", "typical") if several else ("only",)
     return tuple(
         Drawing(
             kind=kind,
