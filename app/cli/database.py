@@ -6,26 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from app.cli.addresses import database_url
 from app.errors import ServiceError
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection
 
 _T = TypeVar("_T")
-
-
-def database_url() -> str:
-    """The database named in the environment.
-
-    Raises:
-        ServiceError: if there is none.
-    """
-    from app.settings import Settings
-
-    url = Settings().database_url
-    if url is None:
-        raise ServiceError("no database: set TWINCAL_DATABASE_URL to postgresql://user:password@host:port/database")
-    return url
 
 
 def in_transaction(action: Callable[[AsyncConnection], Awaitable[_T]]) -> _T:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 import signal
-import threading
+import sys
 import time
 from importlib.util import find_spec
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from app.errors import ServiceError
+
+_CHECK_S: Final = 0.5
 
 
 def register(app: typer.Typer) -> None:
@@ -31,10 +36,11 @@ def demo(
 
     Exits with 1 if a robot got no twin.
     """
-    if find_spec("mujoco") is None:
-        raise ServiceError(
-            "the simulated fleet needs MuJoCo, which plays reality (pip install 'twincal[demo,embedded]')"
-        )
+    for module in ("mujoco", "httpx"):
+        if find_spec(module) is None:
+            raise ServiceError(
+                f"the simulated fleet needs {module}, which isn't installed (pip install 'twincal[demo,embedded]')"
+            )
     from rich.console import Console
 
     from app.demo.fleet import DemoOptions
@@ -59,28 +65,43 @@ def up(
     from app.settings import Settings
 
     settings = Settings()
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     began = time.monotonic()
-    with services(settings, host, port, lambda line: typer.echo(f"{line} …")) as running:
-        typer.echo(f"up after {time.monotonic() - began:.1f} s; Ctrl-C stops everything\n")
-        for line in _next_steps(running.api_url, running.mqtt_url, str(settings.data_dir.absolute())):
-            typer.echo(line)
-        while not stop.wait(0.5):
-            running.check()
-        typer.echo("stopping …")
+    try:
+        with services(settings, host, port, lambda line: typer.echo(f"{line} …")) as running:
+            typer.echo(f"up after {time.monotonic() - began:.1f} s; Ctrl-C stops everything\n")
+            for line in _next_steps(running.api_url, running.mqtt_url, settings.data_dir):
+                typer.echo(line)
+            while True:
+                running.check()
+                time.sleep(_CHECK_S)
+    except KeyboardInterrupt:
+        typer.echo("stopped")
 
 
-def _next_steps(api_url: str, mqtt_url: str, data_dir: str) -> list[str]:
+def _next_steps(api_url: str, mqtt_url: str, data_dir: Path) -> list[str]:
+    twincal = _typed_command(data_dir)
     return [
         f"  API    {api_url}/v1    (description: {api_url}/docs)",
         f"  MQTT   {mqtt_url}    robots publish to twincal/v1/{{fleet}}/{{robot}}/telemetry/{{stream}}",
-        f"  files  {data_dir}    (logs in {data_dir}/logs)",
+        f"  files  {data_dir.absolute()}    (logs of the services in {data_dir}/logs)",
         "",
-        "next: make a key, register a robot, let it publish, calibrate",
-        "  twincal keys create --scope admin",
-        f"  curl -X PUT -H 'Authorization: Bearer KEY' --json @robot.json {api_url}/v1/robots/ROBOT",
-        f"  curl -X POST -H 'Authorization: Bearer KEY' --json '{{}}' {api_url}/v1/robots/ROBOT/calibrations",
-        f"  curl -H 'Authorization: Bearer KEY' {api_url}/v1/robots/ROBOT/twin",
+        "next, in another shell in this folder:",
+        f"  {twincal} robots put robot.yaml",
+        f"  {twincal} replay --robot robot.yaml --log log.csv      (or let the robot itself publish)",
+        f"  {twincal} calibrate ROBOT",
+        f"  KEY=$({twincal} keys create --scope read)",
+        f'  curl -H "Authorization: Bearer $KEY" {api_url}/v1/robots/ROBOT/twin',
     ]
+
+
+def _typed_command(data_dir: Path) -> str:
+    """What a shell in this folder has to be given to run `twincal` on these services."""
+    from app.settings import Settings
+
+    program = "twincal" if shutil.which("twincal") else shlex.quote(sys.argv[0])
+    return (
+        program
+        if data_dir == Settings.model_fields["data_dir"].default
+        else f"TWINCAL_DATA_DIR={shlex.quote(str(data_dir))} {program}"
+    )

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from app.cli.database import database_url
+from app.cli.addresses import database_url
 from app.errors import InvalidInputError
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
+from app.cli.addresses import database_url, mqtt_url
 from app.errors import InvalidInputError, ServiceError
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ def ingest(
     from app.ingest.session import SessionOptions
 
     log_to_standard_error()
-    database_url, mqtt_url = _database_url(), _mqtt_url(None)
-    session = SessionOptions(BrokerAddress.parse(mqtt_url), client_id=client_id, shared=shared)
+    database, broker = database_url(), mqtt_url()
+    session = SessionOptions(BrokerAddress.parse(broker), client_id=client_id, shared=shared)
     if metrics_port is not None:
         from prometheus_client import start_http_server
 
@@ -63,7 +64,7 @@ def ingest(
             start_http_server(metrics_port, addr=metrics_host)
         except OSError as error:
             raise ServiceError(f"metrics: can't listen on {metrics_host}:{metrics_port}: {error.strerror}") from error
-    asyncio.run(_run_ingest(IngestOptions(database_url, session)))
+    asyncio.run(_run_ingest(IngestOptions(database, session)))
 
 
 async def _run_ingest(options: IngestOptions) -> None:
@@ -81,7 +82,9 @@ def replay(
     log: Annotated[list[Path], typer.Option(help="A log to publish; may be given several times.")],
     speed: Annotated[str, typer.Option(help="Times real time, or max.")] = "1",
     format_: Annotated[Literal["msgpack", "json"], typer.Option("--format", help="Of the messages.")] = "msgpack",
-    mqtt_url: Annotated[str | None, typer.Option(help="The broker; else TWINCAL_MQTT_URL.")] = None,
+    broker: Annotated[
+        str | None, typer.Option("--mqtt-url", help="The broker; else TWINCAL_MQTT_URL, else that of `twincal up`.")
+    ] = None,
     batch: Annotated[int, typer.Option(min=1, max=10_000, help="Samples in a message.")] = 50,
 ) -> None:
     """Publish recorded logs as the robot would have, stamped as if each began now.
@@ -95,7 +98,7 @@ def replay(
 
     declaration, _ = load_declaration(robot)
     options = ReplayOptions(declaration.fleet, declaration.robot, format_, batch, _speed(speed))
-    address = BrokerAddress.parse(_mqtt_url(mqtt_url))
+    address = BrokerAddress.parse(broker or mqtt_url())
     # All are read before the first is published: a broken one stops the command while nothing has happened.
     recordings = [(path, read_log(path)) for path in log]
     with Publisher(address, client_id=declaration.robot) as publisher:
@@ -193,7 +196,7 @@ def replay_letters(
     selection = Selection(robot, _reason(reason))
 
     async def replayed(engine: AsyncEngine) -> Replayed:
-        return await replay_dead_letters(engine, _database_url(), selection)
+        return await replay_dead_letters(engine, database_url(), selection)
 
     done = _with_database(replayed)
     typer.echo(f"stored {done.stored} messages, {done.samples} samples; {done.duplicates} were stored already")
@@ -209,7 +212,7 @@ def _with_database(action: Callable[[AsyncEngine], Awaitable[_T]]) -> _T:
     from app.database.engine import create_engine
 
     async def run() -> _T:
-        engine = create_engine(_database_url(), pool_size=1)
+        engine = create_engine(database_url(), pool_size=1)
         try:
             return await action(engine)
         finally:
@@ -219,24 +222,6 @@ def _with_database(action: Callable[[AsyncEngine], Awaitable[_T]]) -> _T:
         return asyncio.run(run())
     except (OSError, PostgresError, SQLAlchemyError) as error:
         raise ServiceError(f"database: {' '.join(str(getattr(error, 'orig', None) or error).split())}") from error
-
-
-def _database_url() -> str:
-    from app.settings import Settings
-
-    url = Settings().database_url
-    if url is None:
-        raise ServiceError("no database: set TWINCAL_DATABASE_URL to postgresql://user:password@host:port/database")
-    return url
-
-
-def _mqtt_url(option: str | None) -> str:
-    from app.settings import Settings
-
-    url = option or Settings().mqtt_url
-    if url is None:
-        raise ServiceError("no broker: set TWINCAL_MQTT_URL to mqtt://user:password@host:port")
-    return url
 
 
 def _speed(text: str) -> float | None:

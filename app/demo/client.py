@@ -39,6 +39,11 @@ class ApiClient:
         answer = self._request("GET", path, missing_allowed=True)
         return None if answer.status_code == httpx.codes.NOT_FOUND else answer.json()
 
+    def etag(self, path: str) -> str | None:
+        """The entity tag of what is at `path`, or None where there is nothing (404)."""
+        answer = self._request("GET", path, missing_allowed=True)
+        return None if answer.status_code == httpx.codes.NOT_FOUND else answer.headers["ETag"]
+
     def put(self, path: str, body: Mapping[str, Any]) -> None:
         """Put a JSON document."""
         self._request("PUT", path, json=dict(body))

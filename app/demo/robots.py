@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any, Final, Self
-from urllib.parse import unquote, urlsplit
 
 import orjson
 import paho.mqtt.client as mqtt
@@ -23,6 +27,7 @@ from app.demo.motion import excitation
 from app.demo.reality import simulate
 from app.demo.truth import draw_truth
 from app.errors import ServiceError
+from app.ingest.broker import BrokerAddress
 from app.ingest.stamp import NS_PER_S
 from app.ingest.topic import PREFIX
 from app.telemetry import FleetId, Recording, RobotId
@@ -82,35 +87,52 @@ def run_robot(spec: RobotSpec, mqtt_url: str) -> None:
         connection.publish_paced(messages(recording, spec.dialect, origin_ns, boot_id), spec.speed)
 
 
+def run_robot_process(spec: RobotSpec, mqtt_url: str) -> None:
+    """Be a robot in a process of its own, which ends with its parent however that ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    try:
+        run_robot(spec, mqtt_url)
+    except ServiceError as error:
+        sys.exit(f"{spec.robot}: {error}")
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
 class RobotConnection:
     """A robot's session with the broker: it says ONLINE and OFFLINE; its will, CONNECTIONBROKEN, the broker says."""
 
     def __init__(self, fleet: FleetId, robot: RobotId, mqtt_url: str) -> None:
         self._base = f"{PREFIX}/{fleet}/{robot}"
-        self._url = urlsplit(mqtt_url)
+        self._address = address = BrokerAddress.parse(mqtt_url)
         self._connected = threading.Event()
         self._refusal = ""
         self._pending: deque[mqtt.MQTTMessageInfo] = deque()
         client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=robot, protocol=mqtt.MQTTv5)
         client.on_connect = self._on_connect
         client.max_inflight_messages_set(INFLIGHT)
-        if self._url.username is not None:
-            client.username_pw_set(unquote(self._url.username), unquote(self._url.password or ""))
-        if self._url.scheme == "mqtts":
+        if address.user is not None:
+            client.username_pw_set(address.user, address.password)
+        if address.scheme == "mqtts":
             client.tls_set()
         client.will_set(f"{self._base}/connection", self._state("CONNECTIONBROKEN"), qos=1, retain=True)
         self._client = client
 
     def __enter__(self) -> Self:
-        host, port = self._url.hostname or "127.0.0.1", self._url.port or 1883
+        address = self._address
         try:
-            self._client.connect(host, port, keepalive=30)
+            self._client.connect(address.host, address.port, keepalive=30)
         except OSError as error:
-            raise ServiceError(f"broker {host}:{port}: {error}") from error
+            raise ServiceError(f"broker {address}: {error}") from error
         self._client.loop_start()
         if not self._connected.wait(CONNECT_DEADLINE_S) or self._refusal:
             self._client.loop_stop()
-            raise ServiceError(f"broker {host}:{port}: {self._refusal or 'did not answer'}")
+            raise ServiceError(f"broker {address}: {self._refusal or 'did not answer'}")
         return self
 
     def __exit__(self, *_: object) -> None:

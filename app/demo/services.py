@@ -10,14 +10,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
-from urllib.error import URLError
 from urllib.request import urlopen
 
 from app.database.migrate import upgrade
 from app.embedded.broker import EmbeddedBroker
-from app.embedded.child import LOOPBACK, Command, GuardedChild
+from app.embedded.child import LOOPBACK, Command, GuardedChild, make_directory
+from app.embedded.endpoints import Endpoints, published
 from app.embedded.postgres import EmbeddedPostgres
 from app.errors import ServiceError
 from app.settings import Settings
@@ -43,7 +44,7 @@ class Running:
     mqtt_url: str
     environment: Mapping[str, str]
     logs: Path
-    children: Mapping[str, GuardedChild] = field(default_factory=dict)
+    children: dict[str, GuardedChild] = field(default_factory=dict)
 
     def check(self) -> None:
         """Notice a service that has ended.
@@ -79,6 +80,9 @@ def services(
 ) -> Iterator[Running]:
     """Start database and broker where the settings name none, migrate, start API, ingester and worker; stop them after.
 
+    When they are up the ingester is subscribed: what robots publish from then on is stored. Other commands find them by
+    the data folder (`app.embedded.endpoints`).
+
     Args:
         settings: where they keep their files, and which of them are elsewhere.
         host: the API's address.
@@ -89,9 +93,11 @@ def services(
         ServiceError: if one doesn't start, with the end of its log.
     """
     with ExitStack() as stack:
+        # First of all: what would be noticed last otherwise, and is wrong most often.
+        port = _free_port(host, port)
         data_dir = settings.data_dir.absolute()
         logs = data_dir / "logs"
-        logs.mkdir(parents=True, exist_ok=True)
+        make_directory(logs)
         database_url, mqtt_url = settings.database_url, settings.mqtt_url
         if database_url is None:
             announce("starting Postgres")
@@ -101,22 +107,26 @@ def services(
             mqtt_url = stack.enter_context(EmbeddedBroker(data_dir / "broker")).url
         announce("migrating the database")
         upgrade(database_url)
+        endpoints = Endpoints(database_url, mqtt_url, f"http://{_host_of_url(host)}:{port}")
+        stack.enter_context(published(data_dir, endpoints))
         environment = {
             "TWINCAL_DATA_DIR": str(data_dir),
             "TWINCAL_DATABASE_URL": database_url,
             "TWINCAL_MQTT_URL": mqtt_url,
         }
-        port = port or _free_port(host)
-        api_url = f"http://{LOOPBACK if host in {'0.0.0.0', '::'} else host}:{port}"  # noqa: S104 - compared, not bound
         announce("starting API, ingester and worker")
-        children: dict[str, GuardedChild] = {}
-        arguments = {"worker": (), "ingest": (), "api": ("--host", host, "--port", str(port))}
-        for name, options in arguments.items():
+        running = Running(endpoints.api_url, mqtt_url, environment, logs)
+        metrics_port = _free_port(LOOPBACK, 0)
+        for name, options in {
+            "worker": (),
+            "ingest": ("--metrics-port", str(metrics_port)),
+            "api": ("--host", host, "--port", str(port)),
+        }.items():
             child = _start(name, options, logs / f"{name}.log", environment)
-            children[name] = child
             stack.callback(child.stop)
-        running = Running(api_url, mqtt_url, environment, logs, children)
-        children["api"].wait_until(lambda: _answers(f"{api_url}/readyz"), START_DEADLINE_S)
+            running.children[name] = child
+        running.children["ingest"].wait_until(lambda: _is_subscribed(metrics_port), START_DEADLINE_S)
+        running.children["api"].wait_until(lambda: _fetch(f"{endpoints.api_url}/readyz") is not None, START_DEADLINE_S)
         running.check()
         yield running
 
@@ -140,15 +150,34 @@ def _start(name: str, options: tuple[str, ...], log: Path, environment: Mapping[
     )
 
 
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
-def _answers(url: str) -> bool:
+def _free_port(host: str, port: int) -> int:
+    """The port if it can be listened on, or any that can for 0."""
     try:
-        with urlopen(url, timeout=PROBE_TIMEOUT_S) as answer:  # noqa: S310 - our own loopback URL
-            return bool(answer.status == 200)
-    except (URLError, OSError):
-        return False
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        with socket.create_server((host, port), family=family) as probe:
+            return int(probe.getsockname()[1])
+    except OSError as error:
+        raise ServiceError(
+            f"the API can't listen on {host}:{port}: {os.strerror(error.errno or 0)} (choose another --port)"
+        ) from error
+
+
+def _host_of_url(host: str) -> str:
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - compared, not bound
+        return LOOPBACK
+    return f"[{host}]" if ":" in host else host
+
+
+def _is_subscribed(metrics_port: int) -> bool:
+    """Whether the ingester receives: a broker keeps nothing for a session that has never been there."""
+    metrics = _fetch(f"http://{LOOPBACK}:{metrics_port}/metrics")
+    return metrics is not None and b"twincal_ingest_connected 1.0" in metrics.splitlines()
+
+
+def _fetch(url: str) -> bytes | None:
+    """What a service answers with 200, or None."""
+    try:
+        with urlopen(url, timeout=PROBE_TIMEOUT_S) as answer:  # noqa: S310 - our own services' URL
+            return bytes(answer.read()) if answer.status == HTTPStatus.OK else None
+    except OSError:
+        return None

@@ -18,10 +18,11 @@ from app.demo.arm import arm_urdf
 from app.demo.client import ApiClient
 from app.demo.display import Display, RobotStatus
 from app.demo.fleet import FLEET, DemoOptions, declaration, expected_samples, fleet
-from app.demo.robots import RobotSpec, run_robot
+from app.demo.robots import RobotSpec, run_robot_process
 from app.demo.services import Running, services
+from app.demo.tables import contrast_table, kind_table, parameter_table, robot_table
 from app.demo.truth import draw_truth
-from app.demo.verdict import RobotOutcome, judge, kind_table, parameter_table, robot_table, summary
+from app.demo.verdict import RobotOutcome, judge, summary
 from app.embedded.child import LOOPBACK
 from app.errors import ServiceError, TwincalError
 from app.settings import Settings
@@ -49,17 +50,22 @@ def run_demo(options: DemoOptions, settings: Settings, console: Console) -> int:
     with _scratch_folder() as folder:
         own = settings.model_copy(update={"data_dir": folder, "database_url": None, "mqtt_url": None})
         with services(own, LOOPBACK, options.port, display.say) as running:
-            key = running.twincal("keys", "create", "--scope", "admin").splitlines()[-1].strip()
+            key = running.twincal("keys", "create", "--scope", "admin")
             with ApiClient(running.api_url, key) as api:
                 robots = fleet(options)
                 _register(api, robots)
-                display.say(f"{len(robots)} robots registered; they move for {options.duration_s:g} s each")
+                display.say(
+                    f"{len(robots)} robots registered; each moves for {options.duration_s:g} s, "
+                    f"told {options.speed:g} times as fast"
+                )
                 with display:
                     calibrations = _collect_and_calibrate(api, running, display, options)
                 outcomes = [_outcome(api, spec, calibrations[spec.robot]) for spec in robots]
                 _report(console, outcomes)
-            _say_what_to_try(console, running, key)
-            if not options.once:
+                _say_what_to_try(console, running, api, robots[0])
+            if options.once:
+                display.say("stopping; without --once everything stays up")
+            else:
                 console.print("Everything stays up. Ctrl-C ends it.")
                 _stay_up(running)
     return 0 if all(outcome.accepted for outcome in outcomes) else 1
@@ -155,21 +161,25 @@ def _report(console: Console, outcomes: Sequence[RobotOutcome]) -> None:
             console.print(parameter_table(outcome))
         else:
             console.print(f"[bold red]{outcome.robot}: no twin is served[/]: {outcome.reason}")
+    for table in (contrast_table(outcomes), kind_table(outcomes), robot_table(outcomes)):
+        console.print()
+        console.print(table)
     console.print()
-    console.print(robot_table(outcomes))
-    console.print()
-    console.print(kind_table(outcomes))
-    console.print()
-    console.print(summary(outcomes), highlight=False)
+    for line in summary(outcomes):
+        console.print(line, highlight=False, soft_wrap=True)
 
 
-def _say_what_to_try(console: Console, running: Running, key: str) -> None:
-    console.print(f"\nAPI: {running.api_url}    MQTT: {running.mqtt_url}    logs: {running.logs}", highlight=False)
-    console.print(
-        f"curl -H 'Authorization: Bearer {key}' {running.api_url}/v1/robots/arm-01/twin",
-        soft_wrap=True,
-        highlight=False,
-    )
+def _say_what_to_try(console: Console, running: Running, api: ApiClient, spec: RobotSpec) -> None:
+    """Lines to copy; the key in them can only read, and the second answers 304."""
+    key = api.post("/keys", {"scopes": ["read"]})["token"]
+    twin = f"{running.api_url}/v1/robots/{spec.robot}/twin"
+    etag = api.etag(f"/robots/{spec.robot}/twin")
+    console.print(f"\nAPI   {running.api_url}/docs\nMQTT  {running.mqtt_url}\nlogs  {running.logs}\n", highlight=False)
+    lines = [f"curl -s -H 'Authorization: Bearer {key}' {twin}"]
+    if etag is not None:
+        lines.append(f"curl -si -H 'Authorization: Bearer {key}' -H 'If-None-Match: {etag}' {twin}")
+    for line in lines:
+        console.print(line, soft_wrap=True, highlight=False, markup=False)
 
 
 def _stay_up(running: Running) -> None:
@@ -203,7 +213,7 @@ def _moving(robots: Sequence[RobotSpec], mqtt_url: str) -> Iterator[dict[str, Ba
     """The robots as processes of their own; whatever happens, none outlives the demonstration."""
     context = multiprocessing.get_context("spawn")
     processes: dict[str, BaseProcess] = {
-        spec.robot: context.Process(target=run_robot, args=(spec, mqtt_url), name=spec.robot, daemon=True)
+        spec.robot: context.Process(target=run_robot_process, args=(spec, mqtt_url), name=spec.robot, daemon=True)
         for spec in robots
     }
     try:

@@ -1,12 +1,11 @@
-"""What the calibrations found against what was hidden: numbers first, tables from them."""
+"""What the calibrations found against what was hidden, in numbers; `app.demo.tables` shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
-
-from rich.table import Table
 
 CORE_KINDS: Final = (
     "coulomb_friction_nm",
@@ -39,6 +38,11 @@ class Finding:
     def kind(self) -> str:
         """The name's last part: the quantity with its unit."""
         return self.name.rsplit("/", 1)[-1]
+
+    @property
+    def is_core(self) -> bool:
+        """Whether every robot of the demonstration must have identified it."""
+        return self.kind in CORE_KINDS
 
     @property
     def holds(self) -> bool:
@@ -88,86 +92,56 @@ def _order(name: str, truth: Mapping[str, float]) -> int:
     return names.index(name) if name in truth else len(names)
 
 
-def parameter_table(outcome: RobotOutcome) -> Table:
-    """Each fitted parameter's truth, estimate, interval and verdict."""
-    title = (
-        f"{outcome.robot}: hold-out error {1e3 * outcome.nominal_rmse_rad:.2f} mrad as described, "
-        f"{1e3 * outcome.rmse_rad:.3f} mrad calibrated, {outcome.improvement:.0f} times smaller"
-    )
-    table = Table(title=title, title_justify="left", caption=outcome.reason, caption_justify="left")
-    table.add_column("parameter", no_wrap=True)
-    for heading in ("truth", "estimate", "90 % interval"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("holds", justify="center")
-    for finding in outcome.findings:
-        low, high = finding.interval90
-        table.add_row(
-            finding.name,
-            _number(finding.truth),
-            _number(finding.estimate),
-            f"{_number(low)} … {_number(high)}",
-            finding.verdict,
-            "yes" if finding.holds else "[bold red]no",
-        )
-    return table
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """One parameter as it was found on each robot.
+
+    Attributes:
+        name: as in the twin documents.
+        findings: by robot.
+    """
+
+    name: str
+    findings: Mapping[str, Finding]
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether no two robots' intervals overlap: the answers themselves say that the robots differ."""
+        intervals = sorted(finding.interval90 for finding in self.findings.values())
+        return all(lower[1] < upper[0] for lower, upper in pairwise(intervals))
 
 
-def robot_table(outcomes: Sequence[RobotOutcome]) -> Table:
-    """One line a robot."""
-    table = Table(title="Hold-out error of free runs, mean over joints", title_justify="left")
-    table.add_column("robot", no_wrap=True)
-    for heading in ("described [mrad]", "calibrated [mrad]", "times smaller", "intervals that hold"):
-        table.add_column(heading, justify="right")
-    table.add_column("served", justify="center")
+def contrasts(outcomes: Iterable[RobotOutcome]) -> tuple[Contrast, ...]:
+    """The core parameters of all robots with a twin, side by side."""
+    by_name: dict[str, dict[str, Finding]] = {}
     for outcome in outcomes:
-        if not outcome.findings:
-            table.add_row(outcome.robot, "", "", "", "", "[bold red]no")
-            continue
-        table.add_row(
-            outcome.robot,
-            f"{1e3 * outcome.nominal_rmse_rad:.2f}",
-            f"{1e3 * outcome.rmse_rad:.3f}",
-            f"{outcome.improvement:.0f}",
-            _share(outcome.findings),
-            "yes",
-        )
-    return table
+        for finding in outcome.findings:
+            if finding.is_core:
+                by_name.setdefault(finding.name, {})[outcome.robot] = finding
+    return tuple(Contrast(name, findings) for name, findings in by_name.items())
 
 
-def kind_table(outcomes: Sequence[RobotOutcome]) -> Table:
-    """How honest the intervals are, per kind of parameter over all robots: never pooled into one figure."""
-    table = Table(title="Of all robots, per kind of parameter", title_justify="left")
-    table.add_column("kind", no_wrap=True)
-    table.add_column("identified", justify="right")
-    table.add_column("intervals that hold the truth", justify="right")
-    findings = [finding for outcome in outcomes for finding in outcome.findings]
-    for kind in dict.fromkeys(finding.kind for finding in findings):
-        of_kind = [finding for finding in findings if finding.kind == kind]
-        identified = sum(finding.verdict == "identified" for finding in of_kind)
-        table.add_row(kind, f"{identified} of {len(of_kind)}", _share(of_kind))
-    return table
-
-
-def summary(outcomes: Sequence[RobotOutcome]) -> str:
-    """The demonstration in a line."""
-    served = [outcome for outcome in outcomes if outcome.accepted]
-    if not served:
-        return f"none of {len(outcomes)} robots has a twin"
-    core = [finding for outcome in served for finding in outcome.findings if finding.kind in CORE_KINDS]
-    identified = sum(finding.verdict == "identified" for finding in core)
-    factors = [outcome.improvement for outcome in served]
-    return (
-        f"{len(served)} of {len(outcomes)} robots calibrated; hold-out error {min(factors):.0f} to {max(factors):.0f} "
-        f"times smaller; friction, damping, armature and latency: {identified} of {len(core)} identified, "
-        f"90 % intervals hold the truth in {_share(core)}"
-    )
-
-
-def _share(findings: Iterable[Finding]) -> str:
+def share_that_holds(findings: Iterable[Finding]) -> str:
+    """In how many of these the interval holds the truth, for people."""
     held = [finding.holds for finding in findings]
     return f"{sum(held)} of {len(held)} ({100.0 * sum(held) / len(held):.0f} %)" if held else "0 of 0"
 
 
-def _number(value: float) -> str:
-    return f"{value:.4g}"
+def summary(outcomes: Sequence[RobotOutcome]) -> tuple[str, ...]:
+    """The demonstration in a few lines."""
+    served = [outcome for outcome in outcomes if outcome.accepted]
+    if not served:
+        return (f"none of {len(outcomes)} robots has a twin",)
+    findings = [finding for outcome in served for finding in outcome.findings]
+    core = [finding for finding in findings if finding.is_core]
+    identified = [finding for finding in core if finding.verdict == "identified"]
+    factors = ", ".join(f"{outcome.robot} {outcome.improvement:.0f}" for outcome in served)
+    found = contrasts(served)
+    apart = sum(contrast.is_apart for contrast in found)
+    return (
+        f"{len(served)} of {len(outcomes)} robots calibrated; hold-out error smaller by a factor of: {factors}",
+        f"friction, damping, armature and latency: {len(identified)} of {len(core)} identified",
+        f"their 90 % intervals hold the truth in {share_that_holds(identified)}",
+        f"the intervals of all fitted parameters do in {share_that_holds(findings)}",
+        f"the robots differ: for {apart} of {len(found)} frictions, dampings, armatures and the latency no two overlap",
+    )
