@@ -6,15 +6,14 @@ so that `twincal --help` answers at once.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import sys
 from importlib.metadata import version
-from typing import Annotated, Final, NoReturn, Protocol, cast
+from typing import Annotated, Final, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
+from app.cli import demo, files, keys, robots, services, telemetry
 from app.errors import TwincalError
 
 BAD_INPUT: Final = 2
@@ -22,12 +21,6 @@ BAD_INPUT: Final = 2
 
 INTERRUPTED: Final = 130
 """Exit code after Ctrl-C, as shells have it."""
-
-_GROUPS: Final = ("files", "telemetry", "services", "keys", "robots", "demo")
-
-
-class _Group(Protocol):
-    def register(self, app: typer.Typer) -> None: ...
 
 
 def create_app() -> typer.Typer:
@@ -41,10 +34,8 @@ def create_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name in _GROUPS:
-        module = f"{__name__}.{name}"
-        if importlib.util.find_spec(module) is not None:
-            cast("_Group", importlib.import_module(module)).register(app)
+    for group in (files, telemetry, services, robots, keys, demo):
+        group.register(app)
     return app
 
 
