@@ -131,17 +131,23 @@ def watched(t_out: FloatArray, command: FloatArray, q0: FloatArray, v0: FloatArr
 def mass_and_bias(model: TwinModel, values: FloatArray, q: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Mass matrix and bias torques of the compiled dynamics at many states, shapes (P, n, n) and (P, n)."""
     states, n = q.shape
-    parameters = model.pack(np.repeat(values[None, :], states, axis=0))
-    space = dynamics.space_for(len(model.mechanism.bodies), n, states)
-    dynamics.mass_and_bias(
-        model.tree,
-        parameters.inertial,
-        parameters.gravity,
-        np.ascontiguousarray(q.T),
-        np.ascontiguousarray(v.T),
-        space,
-    )
-    return np.moveaxis(space.M, 2, 0), space.h.T
+    lanes, nb = dynamics.LANES, len(model.mechanism.bodies)
+    space = dynamics.space_for(nb, n)
+    parameters = model.pack(np.repeat(values[None, :], lanes, axis=0))
+    inertial = parameters.inertial.reshape(nb, 10 * lanes)
+    M, h = np.zeros((states, n, n)), np.zeros((states, n))
+    for first in range(0, states, lanes):
+        lane = np.minimum(np.arange(first, first + lanes), states - 1)
+        dynamics.mass_and_bias(
+            model.tree,
+            inertial,
+            parameters.gravity,
+            np.ascontiguousarray(q[lane].T),
+            np.ascontiguousarray(v[lane].T),
+            space,
+        )
+        M[lane], h[lane] = np.moveaxis(space.M, 2, 0), space.h.T
+    return M, h
 
 
 def pybullet_mass_and_bias(client: int, body: int, q: FloatArray, v: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -28,7 +28,7 @@ from app.twin.actuator import (
     step_velocity,
     ticks,
 )
-from app.twin.dynamics import Space, Tree, mass_and_bias, space_for
+from app.twin.dynamics import LANES, Space, Tree, mass_and_bias, space_for
 from app.twin.friction import (
     ARMATURE,
     BACK_EMF,
@@ -50,7 +50,7 @@ DIVERGED_RAD_S = 90.0
 
 
 class Parameters(NamedTuple):
-    """What differs between the lanes of a batch."""
+    """What differs between the lanes of a batch, of which there are `LANES` at most."""
 
     inertial: FloatArray  # (nb, 10, lanes)
     joint: FloatArray  # (JOINT_ROWS, n, lanes)
@@ -70,10 +70,13 @@ class Drive(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Work space of the implicit step: arrays over lanes, then one lane's copies for the exact solver."""
+    """Work space of the implicit step: arrays over lanes, then one lane's copies for the exact solver.
 
-    L: FloatArray  # (n, n, lanes)
-    diagonal: FloatArray  # (n, lanes)
+    Vector loops run over all `LANES`; those that no parameter set fills hold copies and are left out elsewhere.
+    """
+
+    L: FloatArray  # (n, n, LANES)
+    diagonal: FloatArray  # (n, LANES)
     rhs: FloatArray
     bound: FloatArray
     slide: FloatArray  # -1, 0 or 1: the guess of who slides
@@ -84,10 +87,10 @@ class Scratch(NamedTuple):
     v_now: FloatArray  # velocities at the instant of the positions
     held: FloatArray  # torque of a sampled controller over this step; NaN where it is continuous
     next_held: FloatArray  # and after it
-    command: FloatArray  # (n, COMMAND_COLUMNS, lanes)
-    needed: FloatArray  # (lanes,)
-    wrong: FloatArray  # (lanes,)
-    row: IntArray  # (lanes,)
+    command: FloatArray  # (n, COMMAND_COLUMNS, LANES)
+    needed: FloatArray  # (LANES,)
+    wrong: FloatArray  # (LANES,)
+    row: IntArray  # command row each lane is at, (lanes,)
     settled: IntArray  # 1 where one row of commands filled the lane's last step, (lanes,)
     one: FloatArray  # (6, n)
     one_joint: FloatArray  # (JOINT_ROWS, n)
@@ -98,13 +101,13 @@ class Scratch(NamedTuple):
 
 
 def scratch_for(n: int, lanes: int) -> Scratch:
-    """Allocate the step's work space."""
+    """Allocate the step's work space for `lanes` parameter sets of `n` degrees of freedom."""
 
     def per_joint(fill: float = 0.0) -> FloatArray:
-        return np.full((n, lanes), fill)
+        return np.full((n, LANES), fill)
 
     return Scratch(
-        L=np.zeros((n, n, lanes)),
+        L=np.zeros((n, n, LANES)),
         diagonal=per_joint(),
         rhs=per_joint(),
         bound=per_joint(),
@@ -116,9 +119,9 @@ def scratch_for(n: int, lanes: int) -> Scratch:
         v_now=per_joint(),
         held=per_joint(np.nan),
         next_held=per_joint(np.nan),
-        command=np.zeros((n, COMMAND_COLUMNS, lanes)),
-        needed=np.zeros(lanes),
-        wrong=np.zeros(lanes),
+        command=np.zeros((n, COMMAND_COLUMNS, LANES)),
+        needed=np.zeros(LANES),
+        wrong=np.zeros(LANES),
         row=np.zeros(lanes, dtype=np.int64),
         settled=np.zeros(lanes, dtype=np.int64),
         one=np.zeros((6, n)),
@@ -137,7 +140,7 @@ def run(
 
     Args:
         tree: the mechanism.
-        parameters: one set a lane.
+        parameters: one set a lane, `LANES` at most.
         drive: commands and output times.
         q0: true initial positions [rad], shape (n, lanes).
         v0: initial velocities [rad/s], shape (n, lanes).
@@ -147,12 +150,20 @@ def run(
         and for each lane 1 if it diverged, from where on its values are NaN.
     """
     n, lanes = q0.shape
+    if lanes > LANES:
+        raise ValueError(f"{lanes} parameter sets, but a batch holds {LANES}")
     out_q = np.full((len(drive.t_out), n, lanes), np.nan)
     out_v = np.full((len(drive.t_out), n, lanes), np.nan)
     diverged = np.zeros(lanes, dtype=np.int64)
-    space = space_for(len(tree.parent), n, lanes)
-    _roll(tree, parameters, drive, q0.copy(), v0.copy(), space, scratch_for(n, lanes), out_q, out_v, diverged)
+    filled = Parameters(*(_filled(each) for each in parameters))
+    space, scratch = space_for(len(tree.parent), n), scratch_for(n, lanes)
+    _roll(tree, filled, drive, _filled(q0), _filled(v0), space, scratch, out_q, out_v, diverged)
     return out_q, out_v, diverged
+
+
+def _filled(array: FloatArray) -> FloatArray:
+    """A copy with `LANES` lanes: the last one fills those that are missing."""
+    return np.ascontiguousarray(array[..., np.minimum(np.arange(LANES), array.shape[-1] - 1)])
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -168,8 +179,9 @@ def _roll(
     out_v: FloatArray,
     diverged: IntArray,
 ) -> None:
-    n, lanes = q.shape
+    n = q.shape[0]
     dt = drive.dt
+    inertial = parameters.inertial.reshape(len(tree.parent), 10 * LANES)
     total = len(drive.t_out)
     k_q, k_v = 0, 0  # positions and velocities reported
     step = 0
@@ -179,26 +191,26 @@ def _roll(
         length = 0.5 * dt if step == 0 else dt
         _continue_velocities(v, step, scratch)
         _take_command(parameters, drive, t, length, q, step, scratch)
-        mass_and_bias(tree, parameters.inertial, parameters.gravity, q, scratch.v_now, space)
+        mass_and_bias(tree, inertial, parameters.gravity, q, scratch.v_now, space)
         _implicit_step(parameters, space, q, v, length, scratch)
         k_q = _report_positions(drive, t, q, parameters.joint[OFFSET], scratch, k_q, out_q)
         k_v = _report_velocities(drive, t, length, v, scratch, k_v, out_v)
         for i in range(n):
-            for l in range(lanes):
+            for l in range(LANES):
                 scratch.v_before[i, l] = v[i, l]
                 v[i, l] = scratch.v_next[i, l]
                 q[i, l] += dt * v[i, l]
-        if _mark_diverged(q, v, diverged) == lanes:
+        if _mark_diverged(q, v, diverged) == len(diverged):
             return
         step += 1
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _continue_velocities(v: FloatArray, step: int, scratch: Scratch) -> None:
-    n, lanes = v.shape
+    n = len(v)
     ahead = 0.5 if step > 1 else float(step)
     for i in range(n):
-        for l in range(lanes):
+        for l in range(LANES):
             scratch.v_now[i, l] = continued_velocity(v[i, l], scratch.v_before[i, l], ahead)
 
 
@@ -207,11 +219,11 @@ def _report_positions(
     drive: Drive, t: float, q: FloatArray, offset: FloatArray, scratch: Scratch, k: int, out: FloatArray
 ) -> int:
     """Write positions up to the step's end; the first output not written."""
-    n, lanes = q.shape
+    n = len(q)
     while k < len(drive.t_out) and drive.t_out[k] <= t + drive.dt:
         since = drive.t_out[k] - t
         for i in range(n):
-            for l in range(lanes):
+            for l in range(out.shape[2]):
                 out[k, i, l] = q[i, l] + since * scratch.v_next[i, l] + offset[i, l]
         k += 1
     return k
@@ -222,12 +234,12 @@ def _report_velocities(
     drive: Drive, t: float, length: float, v: FloatArray, scratch: Scratch, k: int, out: FloatArray
 ) -> int:
     """Write velocities up to the step's middle, where v⁺ belongs; the first output not written."""
-    n, lanes = v.shape
+    n = len(v)
     middle = t + 0.5 * drive.dt
     while k < len(drive.t_out) and drive.t_out[k] <= middle:
         share = 1.0 - (middle - drive.t_out[k]) / length
         for i in range(n):
-            for l in range(lanes):
+            for l in range(out.shape[2]):
                 out[k, i, l] = v[i, l] + share * (scratch.v_next[i, l] - v[i, l])
         k += 1
     return k
@@ -236,9 +248,9 @@ def _report_velocities(
 @njit(cache=True, error_model="numpy", inline="always")
 def _mark_diverged(q: FloatArray, v: FloatArray, diverged: IntArray) -> int:
     """Turn lanes in which a joint is too fast to NaN; the number of lanes lost so far."""
-    n, lanes = q.shape
+    n = len(q)
     lost = 0
-    for l in range(lanes):
+    for l in range(len(diverged)):
         for i in range(n):
             if not abs(v[i, l]) < DIVERGED_RAD_S:
                 diverged[l] = 1
@@ -255,11 +267,11 @@ def _take_command(
     parameters: Parameters, drive: Drive, t: float, length: float, q: FloatArray, step: int, scratch: Scratch
 ) -> None:
     """Bring each lane's delayed command up to the step that begins at t; sample the controller where it has a rate."""
-    n, lanes = q.shape
+    n = len(q)
     one = scratch.one_command
     tick = drive.rate_hz > 0.0 and ticks(drive.rate_hz, t, drive.dt, step)
     last = len(drive.t) - 1
-    for l in range(lanes):
+    for l in range(len(scratch.row)):
         end = t + 0.5 * drive.dt - parameters.latency[l]
         row = scratch.row[l]
         if scratch.settled[l] == 0 or (row < last and drive.t[row + 1] < end):
@@ -299,7 +311,7 @@ def _implicit_step(
     _factorise(space.M, scratch)
     _substitute(scratch)
     _check_guess(parameters, space.M, scratch)
-    for l in range(q.shape[1]):
+    for l in range(len(scratch.row)):
         if scratch.wrong[l] > 0.0:
             _solve_exactly(parameters, space, q, v, dt, l, scratch)
 
@@ -307,10 +319,10 @@ def _implicit_step(
 @njit(cache=True, error_model="numpy", inline="always")
 def _assemble(parameters: Parameters, space: Space, q: FloatArray, v: FloatArray, dt: float, scratch: Scratch) -> None:
     """Diagonal and right side of the implicit step (see `step_velocity`)."""
-    n, lanes = q.shape
+    n = len(q)
     J, C, M, h, v_now = parameters.joint, scratch.command, space.M, space.h, scratch.v_now
     for i in range(n):
-        for l in range(lanes):
+        for l in range(LANES):
             scratch.bound[i, l] = dt * friction_limit(
                 v_now[i, l],
                 h[i, l] + J[DAMPING, i, l] * v_now[i, l],
@@ -319,7 +331,7 @@ def _assemble(parameters: Parameters, space: Space, q: FloatArray, v: FloatArray
                 J[STRIBECK, i, l],
                 J[LOAD, i, l],
             )
-        for l in range(lanes):
+        for l in range(LANES):
             on = C[i, ENABLED, l]
             kp = on * J[KP, i, l] * C[i, KP_SCALE, l]
             kd = on * J[KD, i, l] * C[i, KD_SCALE, l]
@@ -336,67 +348,67 @@ def _assemble(parameters: Parameters, space: Space, q: FloatArray, v: FloatArray
             scratch.slide[i, l] = np.sign(v[i, l])
     for i in range(n):
         for j in range(n):
-            for l in range(lanes):
+            for l in range(LANES):
                 scratch.rhs[i, l] += M[i, j, l] * v[j, l]
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _factorise(M: FloatArray, scratch: Scratch) -> None:
     """Cholesky factor of the sliding joints' matrix; joints at rest get rows of the unit matrix."""
-    n, lanes = scratch.rhs.shape
+    n = len(scratch.rhs)
     L, slide = scratch.L, scratch.slide
     for j in range(n):
-        for l in range(lanes):
+        for l in range(LANES):
             L[j, j, l] = abs(slide[j, l]) * scratch.diagonal[j, l] + (1.0 - abs(slide[j, l]))
         for k in range(j):
-            for l in range(lanes):
+            for l in range(LANES):
                 L[j, j, l] -= L[j, k, l] * L[j, k, l]
-        for l in range(lanes):
+        for l in range(LANES):
             L[j, j, l] = 1.0 / np.sqrt(L[j, j, l])
         for i in range(j + 1, n):
-            for l in range(lanes):
+            for l in range(LANES):
                 L[i, j, l] = M[i, j, l] * abs(slide[i, l] * slide[j, l])
             for k in range(j):
-                for l in range(lanes):
+                for l in range(LANES):
                     L[i, j, l] -= L[i, k, l] * L[j, k, l]
-            for l in range(lanes):
+            for l in range(LANES):
                 L[i, j, l] *= L[j, j, l]
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _substitute(scratch: Scratch) -> None:
     """Velocities from the factor, whose diagonal is stored inverted; exactly 0 for joints at rest."""
-    n, lanes = scratch.rhs.shape
+    n = len(scratch.rhs)
     L, v, slide = scratch.L, scratch.v_next, scratch.slide
     for i in range(n):
-        for l in range(lanes):
+        for l in range(LANES):
             v[i, l] = abs(slide[i, l]) * (scratch.rhs[i, l] - scratch.bound[i, l] * slide[i, l])
         for k in range(i):
-            for l in range(lanes):
+            for l in range(LANES):
                 v[i, l] -= L[i, k, l] * v[k, l]
-        for l in range(lanes):
+        for l in range(LANES):
             v[i, l] *= L[i, i, l]
     for i in range(n - 1, -1, -1):
         for k in range(i + 1, n):
-            for l in range(lanes):
+            for l in range(LANES):
                 v[i, l] -= L[k, i, l] * v[k, l]
-        for l in range(lanes):
+        for l in range(LANES):
             v[i, l] *= L[i, i, l]
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _check_guess(parameters: Parameters, M: FloatArray, scratch: Scratch) -> None:
     """Mark the lanes where a joint turned round, broke loose, or would pass its torque limit."""
-    n, lanes = scratch.rhs.shape
+    n = len(scratch.rhs)
     v, slide, wrong, needed = scratch.v_next, scratch.slide, scratch.wrong, scratch.needed
     wrong[:] = 0.0
     for i in range(n):
-        for l in range(lanes):
+        for l in range(LANES):
             needed[l] = scratch.rhs[i, l]
         for j in range(n):
-            for l in range(lanes):
+            for l in range(LANES):
                 needed[l] -= M[i, j, l] * v[j, l]
-        for l in range(lanes):
+        for l in range(LANES):
             turned = 1.0 if v[i, l] * slide[i, l] < 0.0 else 0.0
             resting = 1.0 - abs(slide[i, l])
             loose = resting if abs(needed[l]) > scratch.bound[i, l] else 0.0

@@ -11,11 +11,11 @@ import numpy as np
 
 from app.telemetry import FloatArray
 from app.twin import friction
+from app.twin.dynamics import LANES
 from app.twin.kernel import Drive, Parameters, run
 from app.twin.model import TIMESTEP_S, TwinModel
 
-LANES = 16
-"""Parameter sets stepped in lockstep: two vectors of eight doubles."""
+__all__ = ["LANES", "Motion", "Trajectory", "available_cores", "drive_of", "rollout"]
 
 
 @dataclass(frozen=True, slots=True)
