@@ -87,7 +87,9 @@ class Scratch(NamedTuple):
     v_now: FloatArray  # velocities at the instant of the positions
     held: FloatArray  # torque of a sampled controller over this step; NaN where it is continuous
     next_held: FloatArray  # and after it
-    command: FloatArray  # (n, COMMAND_COLUMNS, LANES)
+    command: FloatArray  # each joint's in one block, as bodies have theirs (n, COMMAND_COLUMNS · LANES)
+    joint: FloatArray  # each joint's parameters in one block (n, JOINT_ROWS · LANES)
+    breaks_loose: IntArray  # 1 where some lane's breakaway friction is above its Coulomb friction, (n,)
     needed: FloatArray  # (LANES,)
     wrong: FloatArray  # (LANES,)
     row: IntArray  # command row each lane is at, (lanes,)
@@ -100,8 +102,9 @@ class Scratch(NamedTuple):
     work: FloatArray  # (2n + 3, n)
 
 
-def scratch_for(n: int, lanes: int) -> Scratch:
-    """Allocate the step's work space for `lanes` parameter sets of `n` degrees of freedom."""
+def scratch_for(parameters: Parameters, lanes: int) -> Scratch:
+    """Allocate the step's work space for `LANES` parameter sets, the first `lanes` of which count."""
+    n = parameters.joint.shape[1]
 
     def per_joint(fill: float = 0.0) -> FloatArray:
         return np.full((n, LANES), fill)
@@ -119,7 +122,9 @@ def scratch_for(n: int, lanes: int) -> Scratch:
         v_now=per_joint(),
         held=per_joint(np.nan),
         next_held=per_joint(np.nan),
-        command=np.zeros((n, COMMAND_COLUMNS, LANES)),
+        command=np.zeros((n, COMMAND_COLUMNS * LANES)),
+        joint=np.moveaxis(parameters.joint, 1, 0).reshape(n, JOINT_ROWS * LANES),
+        breaks_loose=(parameters.joint[BREAKAWAY] > parameters.joint[COULOMB]).any(axis=1).astype(np.int64),
         needed=np.zeros(LANES),
         wrong=np.zeros(LANES),
         row=np.zeros(lanes, dtype=np.int64),
@@ -156,7 +161,7 @@ def run(
     out_v = np.full((len(drive.t_out), n, lanes), np.nan)
     diverged = np.zeros(lanes, dtype=np.int64)
     filled = Parameters(*(_filled(each) for each in parameters))
-    space, scratch = space_for(len(tree.parent), n), scratch_for(n, lanes)
+    space, scratch = space_for(len(tree.parent), n), scratch_for(filled, lanes)
     _roll(tree, filled, drive, _filled(q0), _filled(v0), space, scratch, out_q, out_v, diverged)
     return out_q, out_v, diverged
 
@@ -192,7 +197,7 @@ def _roll(
         _continue_velocities(v, step, scratch)
         _take_command(parameters, drive, t, length, q, step, scratch)
         mass_and_bias(tree, inertial, parameters.gravity, q, scratch.v_now, space)
-        _implicit_step(parameters, space, q, v, length, scratch)
+        _implicit_step(space, q, v, length, scratch)
         k_q = _report_positions(drive, t, q, parameters.joint[OFFSET], scratch, k_q, out_q)
         k_v = _report_velocities(drive, t, length, v, scratch, k_v, out_v)
         for i in range(n):
@@ -280,7 +285,7 @@ def _take_command(
             scratch.settled[l] = 1 if whole else 0
             for i in range(n):
                 for c in range(COMMAND_COLUMNS):
-                    scratch.command[i, c, l] = one[i, c]
+                    scratch.command[i, c * LANES + l] = one[i, c]
         if drive.rate_hz > 0.0:
             for i in range(n):
                 scratch.held[i, l] = scratch.next_held[i, l]
@@ -288,9 +293,9 @@ def _take_command(
             for i in range(n):
                 scratch.one[0, i], scratch.one[1, i] = q[i, l], scratch.v_now[i, l]
                 for r in range(JOINT_ROWS):
-                    scratch.one_joint[r, i] = parameters.joint[r, i, l]
+                    scratch.one_joint[r, i] = scratch.joint[i, r * LANES + l]
                 for c in range(COMMAND_COLUMNS):
-                    one[i, c] = scratch.command[i, c, l]
+                    one[i, c] = scratch.command[i, c * LANES + l]
             held_torque(scratch.one[0], scratch.one[1], scratch.one_joint, one, scratch.one[2])
             for i in range(n):
                 # the step reaches from half a step before the tick to half a step after it
@@ -300,56 +305,98 @@ def _take_command(
 
 
 @njit(cache=True, error_model="numpy")
-def _implicit_step(
-    parameters: Parameters, space: Space, q: FloatArray, v: FloatArray, dt: float, scratch: Scratch
-) -> None:
+def _implicit_step(space: Space, q: FloatArray, v: FloatArray, dt: float, scratch: Scratch) -> None:
     """`step_velocity` for all lanes at once, on the guess that joints keep sliding or resting as they do.
 
     Where the guess or a torque limit fails, that lane is solved exactly by `step_velocity` itself.
     """
-    _assemble(parameters, space, q, v, dt, scratch)
+    _assemble(space, q, v, dt, scratch)
     _factorise(space.M, scratch)
     _substitute(scratch)
-    _check_guess(parameters, space.M, scratch)
+    _check_guess(space.M, scratch)
     for l in range(len(scratch.row)):
         if scratch.wrong[l] > 0.0:
-            _solve_exactly(parameters, space, q, v, dt, l, scratch)
+            _solve_exactly(space, q, v, dt, l, scratch)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
-def _assemble(parameters: Parameters, space: Space, q: FloatArray, v: FloatArray, dt: float, scratch: Scratch) -> None:
+@njit(cache=True, error_model="numpy")
+def _assemble(space: Space, q: FloatArray, v: FloatArray, dt: float, scratch: Scratch) -> None:
     """Diagonal and right side of the implicit step (see `step_velocity`)."""
-    n = len(q)
-    J, C, M, h, v_now = parameters.joint, scratch.command, space.M, space.h, scratch.v_now
-    for i in range(n):
+    M, h = space.M, space.h
+    for i in range(len(q)):
+        J, C, drive, slope = scratch.joint[i], scratch.command[i], scratch.drive[i], scratch.slope[i]
+        _limit_friction(J, h[i], scratch.v_now[i], dt, scratch.breaks_loose[i], scratch.bound[i])
+        _slopes(J, C, scratch.held[i], dt, slope)
+        _pulls(J, C, scratch.held[i], q[i], v[i], dt, drive)
+        _diagonals(J, C, M[i, i], slope, dt, scratch.diagonal[i])
+        _sides(J, C, v[i], drive, h[i], dt, scratch.rhs[i])
         for l in range(LANES):
-            scratch.bound[i, l] = dt * friction_limit(
-                v_now[i, l],
-                h[i, l] + J[DAMPING, i, l] * v_now[i, l],
-                J[COULOMB, i, l],
-                J[BREAKAWAY, i, l],
-                J[STRIBECK, i, l],
-                J[LOAD, i, l],
-            )
-        for l in range(LANES):
-            on = C[i, ENABLED, l]
-            kp = on * J[KP, i, l] * C[i, KP_SCALE, l]
-            kd = on * J[KD, i, l] * C[i, KD_SCALE, l]
-            target = C[i, TARGET, l] - J[OFFSET, i, l]
-            pull = on * C[i, FEED_FORWARD, l]
-            pull += motor_pull(kp, kd, dt, target, C[i, TARGET_VELOCITY, l], q[i, l], v[i, l])
-            held = scratch.held[i, l]
-            sampled = held == held  # NaN: continuous
-            scratch.drive[i, l] = held if sampled else pull
-            scratch.slope[i, l] = 0.0 if sampled else motor_slope(kp, kd, dt)
-            loss = 0.5 * dt * (J[DAMPING, i, l] + on * J[BACK_EMF, i, l])
-            scratch.diagonal[i, l] = M[i, i, l] + J[ARMATURE, i, l] + loss + dt * scratch.slope[i, l]
-            scratch.rhs[i, l] = (J[ARMATURE, i, l] - loss) * v[i, l] + dt * (scratch.drive[i, l] - h[i, l])
             scratch.slide[i, l] = np.sign(v[i, l])
-    for i in range(n):
-        for j in range(n):
+    for i in range(len(q)):
+        for j in range(len(q)):
             for l in range(LANES):
                 scratch.rhs[i, l] += M[i, j, l] * v[j, l]
+
+
+# Each of these loops writes one array only: with several the compiler would have to prove too much about which may
+# overlap, and use no vector instructions.
+
+
+@njit(cache=True, error_model="numpy")
+def _limit_friction(
+    J: FloatArray, h: FloatArray, v_now: FloatArray, dt: float, breaks_loose: int, bound: FloatArray
+) -> None:
+    if breaks_loose == 1:
+        for l in range(LANES):
+            load = h[l] + J[DAMPING * LANES + l] * v_now[l]
+            coulomb, breakaway = J[COULOMB * LANES + l], J[BREAKAWAY * LANES + l]
+            stribeck, share = J[STRIBECK * LANES + l], J[LOAD * LANES + l]
+            bound[l] = dt * friction_limit(v_now[l], load, coulomb, breakaway, stribeck, share)
+    else:  # no branch, and no exponential
+        for l in range(LANES):
+            load = h[l] + J[DAMPING * LANES + l] * v_now[l]
+            coulomb = J[COULOMB * LANES + l]
+            bound[l] = dt * friction_limit(v_now[l], load, coulomb, coulomb, 1.0, J[LOAD * LANES + l])
+
+
+@njit(cache=True, error_model="numpy")
+def _slopes(J: FloatArray, C: FloatArray, held: FloatArray, dt: float, slope: FloatArray) -> None:
+    for l in range(LANES):
+        on = C[ENABLED * LANES + l]
+        kp = on * J[KP * LANES + l] * C[KP_SCALE * LANES + l]
+        kd = on * J[KD * LANES + l] * C[KD_SCALE * LANES + l]
+        # a held torque that is not a number belongs to a continuous controller
+        slope[l] = 0.0 if held[l] == held[l] else motor_slope(kp, kd, dt)
+
+
+@njit(cache=True, error_model="numpy")
+def _pulls(
+    J: FloatArray, C: FloatArray, held: FloatArray, q: FloatArray, v: FloatArray, dt: float, drive: FloatArray
+) -> None:
+    for l in range(LANES):
+        on = C[ENABLED * LANES + l]
+        kp = on * J[KP * LANES + l] * C[KP_SCALE * LANES + l]
+        kd = on * J[KD * LANES + l] * C[KD_SCALE * LANES + l]
+        target = C[TARGET * LANES + l] - J[OFFSET * LANES + l]
+        pull = on * C[FEED_FORWARD * LANES + l]
+        pull += motor_pull(kp, kd, dt, target, C[TARGET_VELOCITY * LANES + l], q[l], v[l])
+        drive[l] = held[l] if held[l] == held[l] else pull
+
+
+@njit(cache=True, error_model="numpy")
+def _diagonals(J: FloatArray, C: FloatArray, mass: FloatArray, slope: FloatArray, dt: float, out: FloatArray) -> None:
+    for l in range(LANES):
+        loss = 0.5 * dt * (J[DAMPING * LANES + l] + C[ENABLED * LANES + l] * J[BACK_EMF * LANES + l])
+        out[l] = mass[l] + J[ARMATURE * LANES + l] + loss + dt * slope[l]
+
+
+@njit(cache=True, error_model="numpy")
+def _sides(
+    J: FloatArray, C: FloatArray, v: FloatArray, drive: FloatArray, h: FloatArray, dt: float, rhs: FloatArray
+) -> None:
+    for l in range(LANES):
+        loss = 0.5 * dt * (J[DAMPING * LANES + l] + C[ENABLED * LANES + l] * J[BACK_EMF * LANES + l])
+        rhs[l] = (J[ARMATURE * LANES + l] - loss) * v[l] + dt * (drive[l] - h[l])
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -397,7 +444,7 @@ def _substitute(scratch: Scratch) -> None:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _check_guess(parameters: Parameters, M: FloatArray, scratch: Scratch) -> None:
+def _check_guess(M: FloatArray, scratch: Scratch) -> None:
     """Mark the lanes where a joint turned round, broke loose, or would pass its torque limit."""
     n = len(scratch.rhs)
     v, slide, wrong, needed = scratch.v_next, scratch.slide, scratch.wrong, scratch.needed
@@ -412,16 +459,14 @@ def _check_guess(parameters: Parameters, M: FloatArray, scratch: Scratch) -> Non
             turned = 1.0 if v[i, l] * slide[i, l] < 0.0 else 0.0
             resting = 1.0 - abs(slide[i, l])
             loose = resting if abs(needed[l]) > scratch.bound[i, l] else 0.0
-            limit = parameters.joint[TORQUE_LIMIT, i, l] * scratch.command[i, LIMIT_SCALE, l]
+            limit = scratch.joint[i, TORQUE_LIMIT * LANES + l] * scratch.command[i, LIMIT_SCALE * LANES + l]
             torque = abs(scratch.drive[i, l] - scratch.slope[i, l] * v[i, l])
-            beyond = 1.0 if torque > scratch.command[i, ENABLED, l] * limit else 0.0
+            beyond = 1.0 if torque > scratch.command[i, ENABLED * LANES + l] * limit else 0.0
             wrong[l] += turned + loose + beyond
 
 
 @njit(cache=True, error_model="numpy")
-def _solve_exactly(
-    parameters: Parameters, space: Space, q: FloatArray, v: FloatArray, dt: float, l: int, scratch: Scratch
-) -> None:
+def _solve_exactly(space: Space, q: FloatArray, v: FloatArray, dt: float, l: int, scratch: Scratch) -> None:
     """One lane through `step_velocity`."""
     n = q.shape[0]
     one, joint, M, command = scratch.one, scratch.one_joint, scratch.one_mass, scratch.one_command
@@ -430,9 +475,9 @@ def _solve_exactly(
         one[4, i] = scratch.bound[i, l]
         scratch.state[i] = int(scratch.slide[i, l])
         for r in range(JOINT_ROWS):
-            joint[r, i] = parameters.joint[r, i, l]
+            joint[r, i] = scratch.joint[i, r * LANES + l]
         for c in range(COMMAND_COLUMNS):
-            command[i, c] = scratch.command[i, c, l]
+            command[i, c] = scratch.command[i, c * LANES + l]
         for j in range(n):
             M[i, j] = space.M[i, j, l]
     step_velocity(M, one[0], one[1], one[2], one[4], joint, command, one[3], dt, scratch.state, one[5], scratch.work)
