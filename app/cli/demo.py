@@ -9,11 +9,14 @@ import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from app.errors import ServiceError
+
+if TYPE_CHECKING:
+    from app.demo.services import Running
 
 _CHECK_S: Final = 0.5
 
@@ -72,11 +75,27 @@ def up(
             typer.echo(f"up after {time.monotonic() - began:.1f} s; Ctrl-C stops everything\n")
             for line in _next_steps(running.api_url, running.mqtt_url, settings.data_dir):
                 typer.echo(line)
-            while True:
-                running.check()
-                time.sleep(_CHECK_S)
+            _watch(running)
+            typer.echo("stopping …")
     except KeyboardInterrupt:
+        # While it was starting, or a second time.
+        typer.echo("stopped early")
+    else:
         typer.echo("stopped")
+
+
+def _watch(running: Running) -> None:
+    """Return on Ctrl-C.
+
+    Raises:
+        ServiceError: when a service ends.
+    """
+    try:
+        while True:
+            running.check()
+            time.sleep(_CHECK_S)
+    except KeyboardInterrupt:
+        return
 
 
 def _next_steps(api_url: str, mqtt_url: str, data_dir: Path) -> list[str]:

@@ -8,13 +8,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 REFRESH_HZ: Final = 4.0
-BAR_WIDTH: Final = 24
+BAR_WIDTH: Final = 20
+SAMPLES_WIDTH: Final = 16
+CALIBRATION_WIDTH: Final = 30
+"""Of columns whose text changes: so that the table doesn't jump."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,7 @@ class RobotStatus:
         stage: what the fit is doing.
         progress: 0 to 1.
         trials: of the search, so far.
-        best: lowest objective so far.
+        result: what came of it; empty before its end.
     """
 
     robot: str
@@ -41,7 +45,14 @@ class RobotStatus:
     stage: str = ""
     progress: float = 0.0
     trials: int = 0
-    best: float | None = None
+    result: str = ""
+
+    @property
+    def calibration(self) -> str:
+        """State and stage in a few words."""
+        if self.result:
+            return self.result
+        return " · ".join(part for part in (self.state, self.stage) if part)
 
 
 class Display:
@@ -85,32 +96,30 @@ class Display:
 
 def _news(status: RobotStatus) -> str:
     """What is worth a plain line: it changes a few times a calibration, not with every sample."""
-    if not status.state:
-        if status.stored == 0:
-            return f"speaks {status.dialect}"
-        if status.stored < status.expected:
-            return "its samples arrive"
-        return f"{status.stored} samples stored"
-    return f"calibration {status.state}" + (f": {status.stage}" if status.stage else "")
+    if status.state:
+        return f"calibration {status.calibration}"
+    if status.stored == 0:
+        return f"speaks {status.dialect}"
+    if status.stored < status.expected:
+        return "its samples arrive"
+    return f"{status.stored} samples stored"
 
 
 def _table(statuses: Iterable[RobotStatus], elapsed_s: float) -> Table:
-    table = Table(title=f"twincal demo, {elapsed_s:.0f} s", title_justify="left", expand=False)
+    table = Table(title=f"twincal demo, {elapsed_s:.0f} s", title_justify="left", box=box.ROUNDED)
     table.add_column("robot", no_wrap=True)
     table.add_column("speaks", no_wrap=True)
-    table.add_column("samples stored", justify="right", no_wrap=True)
-    table.add_column("calibration", no_wrap=True, min_width=28)
+    table.add_column("samples stored", no_wrap=True, min_width=SAMPLES_WIDTH)
+    table.add_column("calibration", no_wrap=True, min_width=CALIBRATION_WIDTH)
     table.add_column("progress", width=BAR_WIDTH)
-    table.add_column("trials", justify="right")
-    table.add_column("best", justify="right")
+    table.add_column("trials", justify="right", no_wrap=True)
     for status in statuses:
         table.add_row(
             status.robot,
             status.dialect,
-            f"{status.stored:,} of {status.expected:,}",
-            " · ".join(part for part in (status.state, status.stage) if part),
+            f"{status.stored:>6,} of {status.expected:>6,}",
+            status.calibration,
             ProgressBar(total=1.0, completed=status.progress, width=BAR_WIDTH),
-            str(status.trials) if status.state else "",
-            "" if status.best is None else f"{status.best:.5g}",
+            str(status.trials or ""),
         )
     return table

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
+from rich.markup import escape
 
 from app.demo.arm import arm_urdf
+from app.demo.campaign import calibrate_fleet
 from app.demo.client import ApiClient
-from app.demo.display import Display, RobotStatus
-from app.demo.fleet import FLEET, DemoOptions, declaration, expected_samples, fleet
-from app.demo.robots import RobotSpec, run_robot_process
+from app.demo.display import Display
+from app.demo.fleet import FLEET, DemoOptions, declaration, fleet
+from app.demo.robots import RobotSpec
 from app.demo.services import Running, services
 from app.demo.tables import contrast_table, kind_table, parameter_table, robot_table
-from app.demo.truth import draw_truth
-from app.demo.verdict import RobotOutcome, judge, summary
+from app.demo.verdict import RobotOutcome, summary
 from app.embedded.child import LOOPBACK
-from app.errors import ServiceError, TwincalError
+from app.errors import TwincalError
 from app.settings import Settings
-from app.twin.description import parse_urdf
 
-POLL_S: Final = 0.5
-ARRIVAL_DEADLINE_S: Final = 60.0
-"""After a robot has fallen silent: by then everything it sent is stored."""
-CALIBRATION_MARGIN_S: Final = 120.0
-FINISHED: Final = frozenset({"succeeded", "failed", "cancelled"})
+CHECK_S: Final = 0.5
 
 
 def run_demo(options: DemoOptions, settings: Settings, console: Console) -> int:
@@ -59,8 +53,7 @@ def run_demo(options: DemoOptions, settings: Settings, console: Console) -> int:
                     f"told {options.speed:g} times as fast"
                 )
                 with display:
-                    calibrations = _collect_and_calibrate(api, running, display, options)
-                outcomes = [_outcome(api, spec, calibrations[spec.robot]) for spec in robots]
+                    outcomes = calibrate_fleet(api, running, display, options)
                 _report(console, outcomes)
                 _say_what_to_try(console, running, api, robots[0])
             if options.once:
@@ -78,89 +71,13 @@ def _register(api: ApiClient, robots: Sequence[RobotSpec]) -> None:
         api.put(f"/robots/{spec.robot}", declaration(spec))
 
 
-def _collect_and_calibrate(
-    api: ApiClient, running: Running, display: Display, options: DemoOptions
-) -> dict[str, dict[str, Any]]:
-    """Let the robots move; calibrate each as soon as all it sent is stored. The jobs as they ended, by robot."""
-    robots = fleet(options)
-    jobs: dict[str, dict[str, Any]] = {}
-    give_up_at = time.monotonic() + len(robots) * (options.budget_s + CALIBRATION_MARGIN_S)
-    with _moving(robots, running.mqtt_url) as processes:
-        silent_since: dict[str, float] = {}
-        while len(jobs) < len(robots) or any(job["state"] not in FINISHED for job in jobs.values()):
-            running.check()
-            statuses = []
-            for spec in robots:
-                recording = _recording(api, spec)
-                stored = 0 if recording is None else int(recording["samples"])
-                if spec.robot in jobs:
-                    jobs[spec.robot] = api.get(f"/calibrations/{jobs[spec.robot]['id']}")
-                elif recording is not None and stored >= expected_samples(spec):
-                    jobs[spec.robot] = _calibrate(api, spec, recording["id"], options)
-                else:
-                    _notice_loss(spec, processes[spec.robot], stored, silent_since)
-                statuses.append(_status(spec, stored, jobs.get(spec.robot)))
-            display.show(statuses)
-            if time.monotonic() > give_up_at:
-                raise ServiceError(f"the calibrations did not end; logs are in {running.logs}")
-            time.sleep(POLL_S)
-    return jobs
-
-
-def _recording(api: ApiClient, spec: RobotSpec) -> dict[str, Any] | None:
-    items: list[dict[str, Any]] = api.get(f"/robots/{spec.robot}/recordings")["items"]
-    return items[0] if items else None
-
-
-def _calibrate(api: ApiClient, spec: RobotSpec, recording: str, options: DemoOptions) -> dict[str, Any]:
-    body = {"recordings": [recording], "seed": options.seed, "budget_s": options.budget_s, "activate": "if_better"}
-    job: dict[str, Any] = api.post(f"/robots/{spec.robot}/calibrations", body)
-    return job
-
-
-def _notice_loss(spec: RobotSpec, process: BaseProcess, stored: int, silent_since: dict[str, float]) -> None:
-    if process.exitcode is None:
-        return
-    if process.exitcode != 0:
-        raise ServiceError(f"the simulated robot {spec.robot} ended with exit code {process.exitcode}")
-    if time.monotonic() - silent_since.setdefault(spec.robot, time.monotonic()) > ARRIVAL_DEADLINE_S:
-        raise ServiceError(f"{spec.robot}: {stored} of {expected_samples(spec)} samples arrived in the store")
-
-
-def _status(spec: RobotSpec, stored: int, job: dict[str, Any] | None) -> RobotStatus:
-    expected = expected_samples(spec)
-    if job is None:
-        return RobotStatus(spec.robot, spec.dialect, stored, expected)
-    return RobotStatus(
-        spec.robot,
-        spec.dialect,
-        stored,
-        expected,
-        job["state"],
-        job.get("stage") or "",
-        job.get("progress") or 0.0,
-        job.get("trials") or 0,
-        job.get("best"),
-    )
-
-
-def _outcome(api: ApiClient, spec: RobotSpec, job: dict[str, Any]) -> RobotOutcome:
-    reason = job.get("reason") or ""
-    twin = api.find(f"/robots/{spec.robot}/twin")
-    if job["state"] != "succeeded" or twin is None or twin["version"] != job["version"]:
-        return RobotOutcome(spec.robot, False, reason or f"calibration {job['state']}, not served")
-    description = parse_urdf(arm_urdf())
-    truth = draw_truth(description, spec.seed, spec.index).parameters(description)
-    return judge(spec.robot, twin, truth, reason)
-
-
 def _report(console: Console, outcomes: Sequence[RobotOutcome]) -> None:
     for outcome in outcomes:
         console.print()
         if outcome.accepted:
             console.print(parameter_table(outcome))
         else:
-            console.print(f"[bold red]{outcome.robot}: no twin is served[/]: {outcome.reason}")
+            console.print(f"[bold red]{outcome.robot}: no twin is served[/]: {escape(outcome.reason)}")
     for table in (contrast_table(outcomes), kind_table(outcomes), robot_table(outcomes)):
         console.print()
         console.print(table)
@@ -186,7 +103,7 @@ def _stay_up(running: Running) -> None:
     try:
         while True:
             running.check()
-            time.sleep(POLL_S)
+            time.sleep(CHECK_S)
     except KeyboardInterrupt:
         return
 
@@ -206,22 +123,3 @@ def _scratch_folder() -> Iterator[Path]:
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _moving(robots: Sequence[RobotSpec], mqtt_url: str) -> Iterator[dict[str, BaseProcess]]:
-    """The robots as processes of their own; whatever happens, none outlives the demonstration."""
-    context = multiprocessing.get_context("spawn")
-    processes: dict[str, BaseProcess] = {
-        spec.robot: context.Process(target=run_robot_process, args=(spec, mqtt_url), name=spec.robot, daemon=True)
-        for spec in robots
-    }
-    try:
-        for process in processes.values():
-            process.start()
-        yield processes
-    finally:
-        for process in processes.values():
-            if process.pid is not None:
-                process.terminate()
-                process.join()

@@ -72,7 +72,9 @@ def contrast_table(outcomes: Sequence[RobotOutcome]) -> Table:
     table.add_column("apart", justify="center", no_wrap=True)
     for contrast in contrasts(served):
         found = (contrast.findings.get(outcome.robot) for outcome in served)
-        cells = ("" if f is None else f"{_number(f.estimate, f)} [dim]± {_number(_half_width(f), f)}[/]" for f in found)
+        cells = (
+            "" if f is None else f"{_number(f.estimate, f, 1)} [dim]± {_number(_half_width(f), f, 1)}[/]" for f in found
+        )
         table.add_row(contrast.name, *cells, "yes" if contrast.is_apart else "no")
     return table
 
@@ -98,7 +100,9 @@ def _table(title: str, caption: str | None = None) -> Table:
         title_style="bold",
         caption=caption,
         caption_justify="left",
-        box=box.ROUNDED,
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        collapse_padding=True,
     )
 
 
@@ -106,8 +110,8 @@ def _half_width(finding: Finding) -> float:
     return 0.5 * (finding.interval90[1] - finding.interval90[0])
 
 
-def _number(value: float, finding: Finding) -> str:
-    """With as many decimals as the interval has meaning: its half to two digits. So a miss can be seen as one."""
+def _number(value: float, finding: Finding, digits: int = 2) -> str:
+    """With as many decimals as mean something: half the interval has so many digits. So a miss can be seen as one."""
     half = _half_width(finding)
-    decimals = 1 - math.floor(math.log10(half)) if half > 0.0 else 6
+    decimals = digits - 1 - math.floor(math.log10(half)) if half > 0.0 else 6
     return f"{value:.{min(max(decimals, 0), 9)}f}"

@@ -47,13 +47,14 @@ def published(data_dir: Path, endpoints: Endpoints) -> Iterator[None]:
     with file:
         if not _lock(file, fcntl.LOCK_EX):
             raise ServiceError(f"{data_dir}: in use by another twincal (stop that one, or set TWINCAL_DATA_DIR)")
-        file.truncate()
-        json.dump(asdict(endpoints), file)
+        file.truncate(0)
+        file.write(json.dumps(asdict(endpoints)))
         file.flush()
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
+            # Emptied and not removed: the next one may have it open already, and would lock a file that nobody finds.
+            file.truncate(0)
 
 
 def running(data_dir: Path) -> Endpoints | None:
@@ -68,7 +69,8 @@ def running(data_dir: Path) -> Endpoints | None:
             # Nobody holds the lock: what stands there is of a process that was killed.
             if _lock(file, fcntl.LOCK_SH):
                 return None
-            return Endpoints(**json.load(file))
+            text = file.read()
+            return Endpoints(**json.loads(text)) if text else None
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
