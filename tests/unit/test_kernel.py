@@ -13,7 +13,7 @@ from app.twin import friction
 from app.twin.actuator import FEED_FORWARD
 from app.twin.kernel import Drive, run
 from app.twin.model import TIMESTEP_S, TwinModel
-from app.twin.rollout import Motion, rollout
+from app.twin.rollout import LANES, Motion, rollout
 from benchmarks.time_step import arm, errors, reference, spurious_damping
 from tests.physics import (
     commands,
@@ -228,3 +228,11 @@ def test_when_every_set_diverges_the_rest_is_nan() -> None:
     assert trajectory.diverged.all()
     assert np.isnan(trajectory.position[:, 1:]).all()
     assert (trajectory.position[:, 0] == 0.0).all()
+
+
+def test_a_batch_holds_no_more_sets_than_it_has_lanes() -> None:
+    model = lossless(pendulum())
+    parameters = model.pack(np.repeat(model.initial()[None], LANES + 1, axis=0))
+    drive = Drive(np.zeros(1), commands(1, 1), 0.0, np.ones(1), 0.0, TIMESTEP_S)
+    with pytest.raises(ValueError, match="17 parameter sets, but a batch holds 16"):
+        run(model.tree, parameters, drive, np.zeros((1, LANES + 1)), np.zeros((1, LANES + 1)))
