@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from app.calibration.plausibility import keep_known_joints, plausibility_warnings
+from app.calibration.plausibility import implausible_joints, keep_known_joints, plausibility_warnings
 from app.calibration.recording import Commanded, read_commands
 from app.calibration.turns import unwrap
 from app.errors import FitImpossibleError, InvalidInputError
@@ -207,13 +207,33 @@ def _in_si(
     """Recordings on the description's joints, in SI, without jumps at full turns; what is odd about them."""
     known: list[Recording] = []
     warnings: list[str] = []
+    suspect: dict[str, str] = {}
     # by content, so that neither the order of logs nor where they came from changes a bit of the fit
     for raw in sorted(recordings, key=lambda r: r.digest()):
         recording, unknown = keep_known_joints(description, apply_joint_map(declaration, raw))
         recording = unwrap(description, recording)
         known.append(recording)
         warnings += [*unknown, *plausibility_warnings(description, recording)]
-    return known, tuple(dict.fromkeys(warnings))
+        suspect |= implausible_joints(description, recording)
+    return [_without(recording, suspect) for recording in known], tuple(dict.fromkeys(warnings))
+
+
+def _without(recording: Recording, suspect: Mapping[str, str]) -> Recording:
+    """A recording less the joints whose values can't be right: left out rather than poisoning the others' fit.
+
+    Raises:
+        FitImpossibleError: when none is left.
+    """
+    kept = [i for i, name in enumerate(recording.names) if name not in suspect]
+    if not kept:
+        raise FitImpossibleError(f"{recording.name}: no joint's values can be right: {'; '.join(suspect.values())}")
+    if len(kept) == len(recording.names):
+        return recording
+    return replace(
+        recording,
+        names=tuple(recording.names[i] for i in kept),
+        channels={channel: values[:, kept] for channel, values in recording.channels.items()},
+    )
 
 
 def _logged(recordings: Sequence[Recording]) -> set[str]:

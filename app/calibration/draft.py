@@ -12,6 +12,7 @@ import numpy as np
 from app.calibration import judge
 from app.calibration.dataset import Dataset
 from app.calibration.posterior import Posterior
+from app.calibration.reference import NOMINAL
 from app.calibration.sensors import sensor_noise
 from app.calibration.solver import Solution
 from app.calibration.types import Acceptance, FitRequest
@@ -124,8 +125,11 @@ def _quality(dataset: Dataset, found: Posterior, judgement: Judgement) -> Qualit
     train = judge.joint_errors(joints, judgement.train_errors)
     improvement = nominal.rmse_mean / own.rmse_mean if own.rmse_mean > 0.0 else None
     warnings = [*dataset.model.notes, *judgement.warnings]
-    if judgement.nominal_name != "the nominal description":
-        warnings.append(f"nominal figures are those of: {judgement.nominal_name}")
+    if judgement.nominal_name != NOMINAL:
+        warnings.append(f"what is called nominal here: {judgement.nominal_name}")
+    worse = [name for name in joints if own.rmse[name] > nominal.rmse[name]]
+    if worse:
+        warnings.append(f"worse than nominal on the hold-out: {', '.join(worse)}")
     return Quality(
         grade=_grade(judgement.acceptance, improvement, own.rmse_mean / max(train.rmse_mean, 1e-12)),
         holdout=HoldoutErrors(

@@ -112,14 +112,9 @@ def find_gauges(problem: Problem, solution: Solution, information: FloatArray) -
     names = tuple(problem.model.specs[i].name for i, d in zip(problem.free, direction, strict=True) if abs(d) > 1e-9)
     text = (
         "positions alone don't tell the scale of torque: masses, armature, friction, damping and gains can all be "
-        "multiplied by one factor without changing this motion; the factor is the prior's, "
-        f"± {_percent(believed + seen)} %"
+        "multiplied by one factor without changing this motion; the factor is the prior's"
     )
     return (Gauge(name="scale", parameters=names, text=text),)
-
-
-def _percent(precision: float) -> str:
-    return f"{100.0 / math.sqrt(precision):.0f}"
 
 
 _TORQUE_ROWS = (

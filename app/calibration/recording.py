@@ -16,7 +16,7 @@ from app.twin.model import TwinModel
 # A pause this many times longer than usual, and this long, ends a segment.
 GAP_FACTOR = 5.0
 GAP_S = 0.1
-STATE_WINDOW_S = 0.04
+STATE_WINDOW_S = 0.05
 STATE_SAMPLES = 5
 
 
@@ -49,8 +49,8 @@ class Commanded:
     def state_at(self, t_s: float) -> tuple[FloatArray, FloatArray]:
         """Smoothed measured positions and velocities at an instant, shape (n,) each.
 
-        A straight line through the samples around it, per joint, centred so that it has no phase; at a segment's end it
-        is a line through what there is on one side.
+        A parabola through the samples around it, per joint, centred so that it has no phase; at a segment's end it goes
+        through what there is on one side.
         """
         n = self.position.shape[1]
         q, v = np.zeros(n), np.zeros(n)
@@ -61,10 +61,10 @@ class Commanded:
                 near = seen[np.argsort(np.abs(self.t_s[seen] - t_s), kind="stable")[:STATE_SAMPLES]]
             since = self.t_s[near] - t_s
             values = self.position[near, joint]
-            if len(near) < 2 or np.ptp(since) == 0.0:
-                q[joint] = values.mean()
+            if len(near) < STATE_SAMPLES:
+                q[joint] = values[np.argmin(np.abs(since))]
                 continue
-            v[joint], q[joint] = np.polyfit(since, values, 1)
+            _, v[joint], q[joint] = np.polyfit(since, values, 2)
         return q, v
 
 

@@ -12,6 +12,8 @@ from app.telemetry import FloatArray
 from app.twin.document import TwinDocument
 from app.twin.model import TwinModel
 
+NOMINAL = "nominal (the description)"
+
 
 def nominal_reference(model: TwinModel, parts: Sequence[Stretch]) -> tuple[judge.Positions, str]:
     """What a twin has to beat: the nominal description, or "the joint is where it was told to be" if that is nearer.
@@ -24,9 +26,9 @@ def nominal_reference(model: TwinModel, parts: Sequence[Stretch]) -> tuple[judge
         told = judge.commanded(parts)
         nearer = _rmse(model, parts, told) < _rmse(model, parts, positions)
         if nearer:
-            return told, "the joint is where it was told to be"
-        return positions, "the nominal description with gains at their prior's median"
-    return positions, "the nominal description"
+            return told, "nominal (the joint is where it was told to be)"
+        return positions, "nominal (the description, gains at their prior's median)"
+    return positions, NOMINAL
 
 
 def _rmse(model: TwinModel, parts: Sequence[Stretch], positions: judge.Positions) -> float:

@@ -14,7 +14,6 @@ FINEST = 1e-9
 """Steps below this are the rounding of floating-point numbers [rad or m]."""
 OUTLIER = 6.0
 """Standard deviations beyond which a sample is an outlier."""
-_MANY = 2000
 
 
 def quantum(values: FloatArray) -> float:
@@ -40,8 +39,9 @@ def quantum(values: FloatArray) -> float:
 def sensor_noise(parts: Sequence[Stretch], errors: Sequence[FloatArray], joint: int) -> SensorNoise:
     """Noise of one joint's position readings.
 
-    The standard deviation is that of the twin's errors from sample to sample, rounding included: second differences,
-    which cancel what moves slowly, over √6, by their median, which outliers don't move.
+    The standard deviation, unknown where the rounding hides it, is that of the twin's errors from sample to sample,
+    rounding included: second differences, which cancel what moves slowly, over √6, by their median, which outliers
+    don't move.
 
     Args:
         parts: stretches.
@@ -52,12 +52,13 @@ def sensor_noise(parts: Sequence[Stretch], errors: Sequence[FloatArray], joint: 
     second = np.concatenate([np.diff(error[:, joint], 2) for error in errors if len(error) > 2] or [np.zeros(0)])
     second = second[~np.isnan(second)]
     noise = float(np.median(np.abs(second)) / 0.6745 / np.sqrt(6.0)) if len(second) else None
-    outliers = None
-    if noise:
-        outliers = float(np.mean(np.abs(second) > OUTLIER * np.sqrt(6.0) * noise))
+    step = quantum(measured)
+    if noise is not None and noise <= step / np.sqrt(12.0):
+        noise = None  # rounding hides it
+    outliers = None if not noise else float(np.mean(np.abs(second) > OUTLIER * np.sqrt(6.0) * noise))
     return SensorNoise(
         noise_sd=noise,
-        quantum=quantum(measured[: _MANY * 10]),
+        quantum=step,
         outlier_rate=outliers,
         drop_rate=float(np.mean(np.isnan(measured))),
     )

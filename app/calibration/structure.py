@@ -25,7 +25,9 @@ from app.twin.rollout import LANES
 
 BATCHES = 4
 SCOUT_WINDOW_S = 8.0
-SCOUT_TOTAL_S = 48.0
+SCOUT_SHARE = 0.25
+SCOUT_TOTAL_S = (16.0, 48.0)
+"""Scouting looks at this share of the data, but at least and at most so much of it."""
 LATENCY_RANGE_S = (0.0, 0.12)
 FACTOR_RANGE = (-2.5, 2.5)
 """Common factors are searched between e^-2.5 and e^2.5 of where the priors put them."""
@@ -56,7 +58,8 @@ def scout(stretches: Sequence[Stretch]) -> tuple[Stretch, ...]:
     """Short windows spread over the data: enough to tell good starts from bad ones at a fraction of the cost."""
     windows = [window for stretch in stretches for window in _windows(stretch)]
     total = sum(window.duration_s for window in windows)
-    count = len(windows) if total <= SCOUT_TOTAL_S else max(1, int(len(windows) * SCOUT_TOTAL_S / total))
+    wanted = float(np.clip(SCOUT_SHARE * total, *SCOUT_TOTAL_S))
+    count = min(len(windows), max(1, math.ceil(len(windows) * wanted / total)))
     chosen = np.unique(np.linspace(0, len(windows) - 1, count).round().astype(int))
     return tuple(windows[i] for i in chosen)
 
