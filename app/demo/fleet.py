@@ -23,18 +23,18 @@ class DemoOptions:
         seed: of truths, motions and fits.
         duration_s: of each robot's motion.
         speed: how many times faster than real time it is told.
-        budget_s: safety limit of each fit.
         port: the API's on the loopback interface; 0 for any free one.
         once: whether to end after the report instead of staying up.
+        budget_s: safety limit of each fit.
     """
 
-    robots: int = 3
-    seed: int = 0
-    duration_s: float = 60.0
-    speed: float = 6.0
+    robots: int
+    seed: int
+    duration_s: float
+    speed: float
+    port: int
+    once: bool
     budget_s: float = 300.0
-    port: int = 8080
-    once: bool = False
 
 
 def fleet(options: DemoOptions) -> tuple[RobotSpec, ...]:

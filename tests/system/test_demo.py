@@ -1,0 +1,92 @@
+"""`twincal demo --once` from end to end: what is promised of it, read off what it prints."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
+DEADLINE_S = 900.0
+ROBOTS = ("arm-01", "arm-02", "arm-03")
+JOINTS = ("base_yaw", "shoulder_pitch", "elbow_pitch", "forearm_roll", "wrist_pitch", "wrist_roll")
+KINDS = ("coulomb_friction_nm", "viscous_damping_nm_s_per_rad", "armature_kg_m2")
+CORE = {"robot/command_latency_s", *(f"joint/{joint}/{kind}" for joint in JOINTS for kind in KINDS)}
+
+
+@pytest.fixture(scope="module")
+def printed() -> Iterator[str]:
+    """What the demonstration prints; its own folder is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="twincal-demo-test-") as folder:
+        Path(folder).chmod(0o755)
+        done = subprocess.run(
+            [*COMMAND, "demo", "--once"],
+            cwd=folder,
+            env=os.environ | {"TMPDIR": folder},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.stderr == ""
+        assert list(Path(folder).iterdir()) == []
+        yield done.stdout
+
+
+def rows(text: str) -> list[list[str]]:
+    """Lines as cells."""
+    return [re.split(r" {2,}", line.strip()) for line in text.splitlines()]
+
+
+def parameters(printed: str, robot: str) -> dict[str, list[str]]:
+    """A robot's table: truth, estimate, interval, verdict, and whether it holds, by name."""
+    table = printed.partition(f"\n{robot}: hold-out error ")[2].partition("\n\n")[0]
+    return {row[0]: row[1:] for row in rows(table) if "/" in row[0]}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DEADLINE_S + 60.0)
+def test_every_robot_s_error_falls_twentyfold_and_what_must_be_identified_is(printed: str) -> None:
+    for robot in ROBOTS:
+        (factor,) = re.findall(rf"^{robot}: hold-out error .* calibrated, (\d+) times smaller", printed, re.MULTILINE)
+        assert int(factor) >= 20
+        found = parameters(printed, robot)
+        assert set(found) >= CORE
+        assert {name: found[name][3] for name in CORE if found[name][3] != "identified"} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DEADLINE_S + 60.0)
+def test_about_nine_in_ten_intervals_hold_the_truth(printed: str) -> None:
+    held = [parameters(printed, robot)[name][4] == "yes" for robot in ROBOTS for name in CORE]
+    assert len(held) == 57
+    # A binomial of 57 at 0.9 is below 44 once in three hundred times.
+    assert sum(held) >= 44
+    assert f"hold the truth in {sum(held)} of 57 " in printed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DEADLINE_S + 60.0)
+def test_robots_of_one_model_differ_in_the_answers_as_they_do_in_truth(printed: str) -> None:
+    truths = [parameters(printed, robot)[name][0] for robot in ROBOTS for name in CORE]
+    assert len(set(truths)) == len(truths)
+    (apart,) = re.findall(r"^the robots differ: for (\d+) of 19 ", printed, re.MULTILINE)
+    assert int(apart) >= 15
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DEADLINE_S + 60.0)
+def test_it_ends_with_the_address_and_lines_to_try(printed: str) -> None:
+    curls = [line for line in printed.splitlines() if line.startswith("curl ")]
+    key = r"-H 'Authorization: Bearer twincal_[\w-]+'"
+    twin = r"http://127\.0\.0\.1:\d+/v1/robots/arm-01/twin"
+    assert re.fullmatch(rf"curl -s {key} {twin}", curls[0])
+    assert re.fullmatch(rf"""curl -si {key} -H 'If-None-Match: "[\w:.]+"' {twin}""", curls[1])
+    assert re.search(r"^API +http://127\.0\.0\.1:\d+/docs$", printed, re.MULTILINE)
