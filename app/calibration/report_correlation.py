@@ -98,7 +98,8 @@ def correlations(matrix: FloatArray) -> FloatArray:
     """Correlation matrix of a covariance; 0 beside a parameter without variance."""
     sd = np.sqrt(np.maximum(np.diag(matrix), 0.0))
     scale = np.outer(sd, sd)
-    return np.clip(np.divide(matrix, scale, out=np.zeros_like(matrix), where=scale > 0.0), -1.0, 1.0)
+    rho: FloatArray = np.divide(matrix, scale, out=np.zeros_like(matrix), where=scale > 0.0)
+    return np.clip(rho, -1.0, 1.0)
 
 
 def _drawn(rho: FloatArray) -> list[int]:

@@ -11,7 +11,7 @@ import io
 import math
 import re
 import threading
-from typing import Final
+from typing import Any, Final, cast
 
 import matplotlib as mpl
 import numpy as np
@@ -19,6 +19,7 @@ from lxml import etree
 from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.typing import RcKeyType
 
 from app.calibration.report_runs import Trace, envelope, worst_moment
 from app.calibration.report_words import Unit
@@ -36,7 +37,7 @@ _VARIABLES: Final = {
     _COMMAND: "var(--command)",
     _SHADE: "var(--shade)",
 }
-_STYLE: Final = {
+_STYLE: Final[dict[RcKeyType, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "twincal",
     "font.family": ["DejaVu Sans"],
@@ -93,7 +94,7 @@ def draw_trace(trace: Trace, unit: Unit, points: int, key: str) -> Markup:
 
 
 _MARGINS: Final = {"left": 0.07, "right": 0.985, "top": 0.93, "bottom": 0.15, "hspace": 0.1, "wspace": 0.13}
-_TITLE: Final = {"fontsize": 8.0, "color": _INK, "pad": 4.0}
+_TITLE: Final[dict[str, Any]] = {"fontsize": 8.0, "color": _INK, "pad": 4.0}
 
 
 def _cut(trace: Trace, begin_s: float, end_s: float) -> Trace:
@@ -112,7 +113,7 @@ def _cut(trace: Trace, begin_s: float, end_s: float) -> Trace:
 def _draw_column(above: Axes, below: Axes, trace: Trace, unit: Unit, points: int) -> None:
     low, high = _position_limits(trace)
     reach = high - low
-    lines = (
+    lines: tuple[tuple[FloatArray, dict[str, Any]], ...] = (
         (trace.command, {"color": _COMMAND, "linewidth": 0.8, "linestyle": (0, (1, 1.2)), "zorder": 2}),
         (trace.nominal, {"color": _NOMINAL, "linewidth": 0.9, "linestyle": (0, (4, 1.6)), "zorder": 3}),
         (trace.measured, {"color": _MEASURED, "linewidth": 2.6, "alpha": 0.45, "zorder": 4}),
@@ -179,7 +180,7 @@ def _embed(svg: bytes, key: str) -> Markup:
     for element in root.iter():
         _own(element, key, used)
     for name in ("width", "height", "version"):
-        root.attrib.pop(name, None)
+        root.attrib.pop(name, "")
     root.set("class", "plot")
     root.set("aria-hidden", "true")
     etree.cleanup_namespaces(root)
@@ -192,12 +193,17 @@ def _embed(svg: bytes, key: str) -> Markup:
 
 def _references(element: etree._Element) -> list[str]:
     link = element.get(_LINK, "")
-    return [link[1:]] * bool(link) + [name for value in element.attrib.values() for name in _REFERENCED.findall(value)]
+    return [link[1:]] * bool(link) + [name for _, value in _attributes(element) for name in _REFERENCED.findall(value)]
+
+
+def _attributes(element: etree._Element) -> list[tuple[str, str]]:
+    # lxml gives str for a document it parsed; its stubs also allow the bytes one may set.
+    return cast("list[tuple[str, str]]", list(element.attrib.items()))
 
 
 def _own(element: etree._Element, key: str, used: set[str]) -> None:
     """Give an element ids of its own and drop what says nothing."""
-    for name, value in list(element.attrib.items()):
+    for name, value in _attributes(element):
         if name == "id":
             if value in used:
                 element.set("id", f"{key}-{value}")

@@ -146,7 +146,7 @@ def count_as_one(found: Residuals, jacobian: FloatArray, noise: Noise, blocks: I
         float(np.trace(covariance @ meat)) / max(float(np.trace(covariance @ bread)), 1e-300)
         for meat, bread in zip(meats, breads, strict=True)
     ]
-    return np.maximum(np.array(kappa), 1.0)
+    return np.maximum(np.array(kappa, dtype=np.float64), 1.0)
 
 
 def weights(found: Residuals, index: int, noise: Noise) -> FloatArray:
