@@ -164,6 +164,8 @@ def _supply_ratio(model: TwinModel, context: Mapping[ContextName, FloatArray], r
 
 def _segments(t_s: FloatArray, position: FloatArray) -> IntArray:
     rows = np.flatnonzero(~np.all(np.isnan(position), axis=1))
+    if not len(rows):
+        return np.empty((0, 2), dtype=np.int64)
     steps = np.diff(t_s[rows])
     usual = float(np.median(steps)) if len(steps) else 0.0
     breaks = np.flatnonzero(steps > max(GAP_FACTOR * usual, GAP_S))
