@@ -23,7 +23,7 @@ from app.demo.services import Running, services
 from app.demo.tables import contrast_table, kind_table, parameter_table, robot_table
 from app.demo.verdict import RobotOutcome, summary
 from app.embedded.child import LOOPBACK
-from app.errors import TwincalError
+from app.errors import ServiceError, TwincalError
 from app.settings import Settings
 
 CHECK_S: Final = 0.5
@@ -111,7 +111,10 @@ def _stay_up(running: Running) -> None:
 @contextmanager
 def _scratch_folder() -> Iterator[Path]:
     """A folder of this run's own, which goes with it; after an error it stays, for its logs."""
-    folder = Path(tempfile.mkdtemp(prefix="twincal-demo-"))
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="twincal-demo-"))
+    except OSError as error:
+        raise ServiceError(f"no folder for the demonstration's data: {error.strerror} (set TMPDIR)") from error
     # Under root Postgres runs as another user, who must be able to enter it.
     folder.chmod(0o711)
     keep = False

@@ -8,17 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests.integration.processes import DEADLINE_S, descendants, still_there, wait_until
 from tests.integration.serving import URDF
 
-DEADLINE_S = 90.0
 COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
 ROBOT_YAML = "schema: twincal.robot/1\nrobot: arm-07\nfleet: arms\ndescription: arm.urdf\ncontroller: {kind: pd}\n"
 LOG = "t_s,elbow.position,elbow.command_position\n" + "".join(f"{i / 100},{i / 500},{i / 400}\n" for i in range(200))
@@ -64,40 +63,6 @@ def up(folder: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     finally:
         process.kill()
         process.wait()
-
-
-def wait_until(condition: Callable[[], bool], output: Path) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, output.read_text()
-        time.sleep(0.05)
-
-
-def descendants(pid: int) -> list[int]:
-    """Every process below this one."""
-    found: list[int] = []
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = entry.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if int(fields[1]) == pid:
-            child = int(entry.parent.name)
-            found += [child, *descendants(child)]
-    return found
-
-
-def still_there(pids: Sequence[int]) -> list[int]:
-    """Those that have not ended, zombies apart."""
-    alive = []
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if state != "Z":
-            alive.append(pid)
-    return alive
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.integration import processes
+from tests.integration.processes import descendants, still_there, wait_until
 
 COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
 DEADLINE_S = 900.0
@@ -90,3 +94,43 @@ def test_it_ends_with_the_address_and_lines_to_try(printed: str) -> None:
     assert re.fullmatch(rf"curl -s {key} {twin}", curls[0])
     assert re.fullmatch(rf"""curl -si {key} -H 'If-None-Match: "[\w:.]+"' {twin}""", curls[1])
     assert re.search(r"^API +http://127\.0\.0\.1:\d+/docs$", printed, re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_nothing_outlives_a_demonstration_that_is_broken_off(service_dir: Path, how: signal.Signals, code: int) -> None:
+    folder = service_dir / how.name
+    folder.mkdir()
+    folder.chmod(0o755)
+    output = folder / "output"
+    with output.open("wb") as file:
+        process = subprocess.Popen(
+            # Slow enough that the robots are still moving.
+            [*COMMAND, "demo", "--once", "--speed", "0.5"],
+            env=os.environ | {"TMPDIR": str(folder)},
+            stdout=file,
+            stderr=file,
+        )
+    try:
+        wait_until(lambda: "its samples arrive" in output.read_text() or process.poll() is not None, output)
+        children = descendants(process.pid)
+        # Postgres, broker, API, ingester and worker, each with its guard; three robots.
+        assert len(children) >= 13
+        process.send_signal(how)
+        assert process.wait(processes.DEADLINE_S) == code
+        wait_until(lambda: not still_there(children), output)
+    finally:
+        process.kill()
+        process.wait()
+    assert "Traceback" not in output.read_text()
+    assert how == signal.SIGKILL or list(folder.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("module", ["mujoco", "httpx"])
+def test_what_is_not_installed_is_named_with_the_way_to_install_it(module: str) -> None:
+    code = f"import sys; sys.modules[{module!r}] = None; from app.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code, "demo", "--once"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == (
+        f"twincal: the simulated fleet needs {module}, which isn't installed (pip install 'twincal[demo,embedded]')\n"
+    )
