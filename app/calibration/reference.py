@@ -9,6 +9,7 @@ import numpy as np
 from app.calibration import judge
 from app.calibration.dataset import Stretch
 from app.telemetry import FloatArray
+from app.twin import friction
 from app.twin.document import TwinDocument
 from app.twin.model import TwinModel
 
@@ -21,8 +22,7 @@ def nominal_reference(model: TwinModel, parts: Sequence[Stretch]) -> tuple[judge
     Only where gains aren't declared: with declared gains the nominal description is what anyone would simulate.
     """
     positions = judge.simulated(model, parts, model.nominal())
-    gains_fitted = any(spec.fitted and "kp_nm_per_rad" in spec.name for spec in model.specs)
-    if gains_fitted or model.controller == "servo_duty":
+    if any(spec.fitted and spec.slot.place == "joint" and spec.slot.row == friction.KP for spec in model.specs):
         told = judge.commanded(parts)
         nearer = _rmse(model, parts, told) < _rmse(model, parts, positions)
         if nearer:
