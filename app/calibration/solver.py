@@ -28,7 +28,7 @@ from app.twin.model import TwinModel
 
 DIFFERENCE = 1e-4
 """Finite-difference step, in prior standard deviations."""
-LADDER = np.logspace(-9.0, 3.0, 16)
+LADDER = np.logspace(-8.0, 2.0, 8)
 """Damping factors tried in each iteration, relative to the diagonal of the Hessian."""
 PROBE = 0.1
 """Share of a step at which its curvature is measured."""
