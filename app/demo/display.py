@@ -97,7 +97,7 @@ class Display:
 def _news(status: RobotStatus) -> str:
     """What is worth a plain line: it changes a few times a calibration, not with every sample."""
     if status.state:
-        return f"calibration {status.calibration}"
+        return status.result or f"calibration {status.calibration}"
     if status.stored == 0:
         return f"speaks {status.dialect}"
     if status.stored < status.expected:

@@ -25,6 +25,8 @@ COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
 
 def twincal(url: str | None, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TWINCAL_")}
+    # Not the services of a developer's own `twincal up` in this folder.
+    environment["TWINCAL_DATA_DIR"] = os.devnull
     if url is not None:
         environment["TWINCAL_DATABASE_URL"] = url
     return subprocess.run(
