@@ -22,7 +22,9 @@ HUBER = 2.5
 """Residuals beyond this many standard deviations count linearly (Huber 1964)."""
 BLOCKS = 40
 BLOCK_S = 3.0
-"""Shortest block whose score is taken to be independent of the next one's."""
+"""Shortest block whose score is taken to be independent of the next one's, as long as there are data for several."""
+FEWEST_BLOCKS = 10
+"""Short data are cut finer: of one block's score there is no spread, and correlated samples would all count."""
 _DIVERGED_RAD = 10.0
 """Error put in the place of a diverged rollout's: finite, and worse than any that didn't diverge."""
 
@@ -98,9 +100,12 @@ def estimate_noise(found: Residuals, index: int, floor: FloatArray) -> Noise:
 
 
 def block_starts(stretches: Sequence[Stretch]) -> IntArray:
-    """First sample of each of at most some forty blocks of at least 3 s, none across two stretches longer than that."""
+    """First sample of each of some ten to forty blocks, of 3 s where there are data enough.
+
+    No block lies across two stretches longer than itself.
+    """
     total_s = sum(stretch.duration_s for stretch in stretches)
-    block_s = max(BLOCK_S, total_s / BLOCKS)
+    block_s = max(min(BLOCK_S, total_s / FEWEST_BLOCKS), total_s / BLOCKS)
     starts: list[int] = []
     first, since_s = 0, math.inf
     for stretch in stretches:
