@@ -168,8 +168,8 @@ def test_a_missing_sample_leaves_a_zero_that_is_not_seen() -> None:
 
 def test_a_rollout_that_runs_away_is_worse_than_any_and_still_a_number() -> None:
     model = build_model(level_joint(), declare({"kind": "torque"}), {"hinge"}, {"position", "command_effort"})
-    t = np.arange(300) / 100.0
-    recording = log("log", t, position=0.0 * t, command_effort=np.full(300, 5.0))
+    t = np.arange(301) / 100.0
+    recording = log("log", t, position=0.0 * t, command_effort=np.full(301, 5.0))
     parts = stretches(model, read_commands(model, recording), 0.0, 3.0, window_s=3.0)
     held = {"joint/hinge/coulomb_friction_nm": 6.0}
     result = residuals(model, parts, np.stack([model.initial(), model.values(held)]))
