@@ -127,7 +127,10 @@ def _quality(dataset: Dataset, found: Posterior, judgement: Judgement) -> Qualit
     warnings = [*dataset.model.notes, *judgement.warnings]
     if judgement.nominal_name != NOMINAL:
         warnings.append(f"what is called nominal here: {judgement.nominal_name}")
-    worse = [name for name in joints if own.rmse[name] > nominal.rmse[name]]
+    unseen = [name for name in joints if name not in own.rmse]
+    if unseen:
+        warnings.append(f"not measured in the hold-out, so that nothing judges it: {', '.join(unseen)}")
+    worse = [name for name in own.rmse if own.rmse[name] > nominal.rmse[name]]
     if worse:
         warnings.append(f"worse than nominal on the hold-out: {', '.join(worse)}")
     return Quality(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import threading
@@ -97,13 +98,13 @@ def errors(parts: Sequence[Stretch], positions: Positions) -> Positions:
 
 
 def joint_errors(joints: Sequence[str], found: Positions) -> JointErrors:
-    """Errors per joint, all samples pooled, and their plain means over joints."""
+    """Errors per joint, all samples pooled, and their plain means over the joints that were measured at all."""
     mae, rmse = _pooled(found)
     return JointErrors(
-        mae=dict(zip(joints, mae.tolist(), strict=True)),
-        rmse=dict(zip(joints, rmse.tolist(), strict=True)),
-        mae_mean=float(mae.mean()),
-        rmse_mean=float(rmse.mean()),
+        mae=_by_name(joints, mae),
+        rmse=_by_name(joints, rmse),
+        mae_mean=float(np.nanmean(mae)),
+        rmse_mean=float(np.nanmean(rmse)),
     )
 
 
@@ -115,7 +116,7 @@ def log_errors(parts: Sequence[Stretch], found: Positions) -> tuple[LogErrors, .
     rows = []
     for log, group in by_log.items():
         mae, rmse = _pooled(group)
-        rows.append(LogErrors(log=log, mae_mean=float(mae.mean()), rmse_mean=float(rmse.mean())))
+        rows.append(LogErrors(log=log, mae_mean=float(np.nanmean(mae)), rmse_mean=float(np.nanmean(rmse))))
     return tuple(sorted(rows, key=lambda row: row.log))
 
 
@@ -131,7 +132,7 @@ def windowed_errors(model: TwinModel, parts: Sequence[Stretch], values: FloatArr
     if not windows:
         return None
     _, rmse = _pooled(errors(windows, simulated(model, windows, values)))
-    return WindowedErrors(window_s=DRIFT_WINDOW_S, rmse=dict(zip(model.joints, rmse.tolist(), strict=True)))
+    return WindowedErrors(window_s=DRIFT_WINDOW_S, rmse=_by_name(model.joints, rmse))
 
 
 def tip_rmse_mm(model: TwinModel, parts: Sequence[Stretch], positions: Positions) -> float | None:
@@ -148,10 +149,15 @@ def tip_rmse_mm(model: TwinModel, parts: Sequence[Stretch], positions: Positions
     return float(np.sqrt(together.mean()) * 1e3) if len(together) else None
 
 
+def _by_name(joints: Sequence[str], values: FloatArray) -> dict[str, float]:
+    return {name: value for name, value in zip(joints, values.tolist(), strict=True) if not math.isnan(value)}
+
+
 def _pooled(found: Positions) -> tuple[FloatArray, FloatArray]:
-    """Mean absolute and root mean square error per joint; 0 for a joint without a sample."""
+    """Mean absolute and root mean square error per joint; NaN for a joint without a sample, which is no joint right."""
     together = np.concatenate(found)
-    count = np.maximum((~np.isnan(together)).sum(axis=0), 1)
-    mae: FloatArray = np.nansum(np.abs(together), axis=0) / count
-    rmse: FloatArray = np.sqrt(np.nansum(together**2, axis=0) / count)
+    count = (~np.isnan(together)).sum(axis=0)
+    seen = count > 0
+    mae: FloatArray = np.where(seen, np.nansum(np.abs(together), axis=0) / np.maximum(count, 1), np.nan)
+    rmse: FloatArray = np.where(seen, np.sqrt(np.nansum(together**2, axis=0) / np.maximum(count, 1)), np.nan)
     return mae, rmse
