@@ -11,6 +11,8 @@ from app.calibration.types import Acceptance
 from app.telemetry import FloatArray
 
 BLOCK_S = 2.0
+FEWEST_BLOCKS = 8
+"""A short hold-out is cut finer: one block resampled has no spread, and every second twin as good would pass."""
 RESAMPLES = 2000
 LOWER = 0.05
 """The lower end of a 90 % interval."""
@@ -20,7 +22,8 @@ def gate(found: Positions, references: Mapping[str, Positions], sample_s: float,
     """Accept if the gain over every reference is above 0 with 95 % confidence.
 
     The gain is 1 − rmse_mean ÷ the reference's rmse_mean. Its interval is a block bootstrap over stretches of 2 s of
-    the hold-out (Künsch 1989), the same blocks for both: errors a few milliseconds apart are no independent evidence.
+    the hold-out (Künsch 1989), less where it is short, the same blocks for both: errors a few milliseconds apart are no
+    independent evidence.
 
     Args:
         found: the twin's errors on each stretch, NaN where nothing was measured, shape (K, n) each.
@@ -28,7 +31,8 @@ def gate(found: Positions, references: Mapping[str, Positions], sample_s: float,
         sample_s: usual time between samples [s].
         seed: of the resampling.
     """
-    block = max(1, round(BLOCK_S / sample_s))
+    samples = sum(len(error) for error in found)
+    block = max(1, min(round(BLOCK_S / sample_s), samples // FEWEST_BLOCKS))
     own, count = _blocks(found, block)
     rng = np.random.default_rng(seed)
     draws = rng.integers(len(own), size=(RESAMPLES, len(own)))

@@ -80,13 +80,13 @@ def test_equal_twins_pass_rarely() -> None:
     assert sum(passed) <= 12
 
 
-def test_a_hold_out_of_a_few_seconds_is_no_certainty() -> None:
-    passed = [judged(errors(1e-3, 3.0, 2 * i), nominal=errors(1e-3, 3.0, 2 * i + 1))[0] for i in range(100)]
-    assert sum(passed) <= 25
-    assert judged(errors(1e-3, 3.0), nominal=errors(1e-2, 3.0, 1))[0]
+def test_a_hold_out_of_a_second_or_two_is_no_certainty() -> None:
+    passed = [judged(errors(1e-3, 1.5, 2 * i), nominal=errors(1e-3, 1.5, 2 * i + 1))[0] for i in range(100)]
+    assert sum(passed) <= 30
+    assert judged(errors(1e-3, 1.5), nominal=errors(1e-2, 1.5, 1))[0]
 
 
-def test_a_scale_over_all_joints_is_a_plain_mean_over_joints() -> None:
+def test_the_gain_is_of_the_plain_mean_over_joints() -> None:
     # half of the joints ten times better, half of them a little worse: better on the mean of joints
     found, nominal = errors(1e-3), errors(1e-3, seed=1)
     found[:, 0] /= 10.0
