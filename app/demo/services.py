@@ -37,7 +37,7 @@ class Running:
         mqtt_url: of the broker.
         environment: what a `twincal` command needs to act on them.
         logs: folder with one log a service.
-        children: our own services by name.
+        children: everything that was started here, by name.
     """
 
     api_url: str
@@ -99,12 +99,15 @@ def services(
         logs = data_dir / "logs"
         make_directory(logs)
         database_url, mqtt_url = settings.database_url, settings.mqtt_url
+        children: dict[str, GuardedChild] = {}
         if database_url is None:
             announce("starting Postgres")
-            database_url = stack.enter_context(EmbeddedPostgres(data_dir / "postgres", settings.postgres_bin)).url
+            postgres = stack.enter_context(EmbeddedPostgres(data_dir / "postgres", settings.postgres_bin))
+            database_url, children["database"] = postgres.url, postgres.process
         if mqtt_url is None:
             announce("starting the MQTT broker")
-            mqtt_url = stack.enter_context(EmbeddedBroker(data_dir / "broker")).url
+            broker = stack.enter_context(EmbeddedBroker(data_dir / "broker"))
+            mqtt_url, children["broker"] = broker.url, broker.process
         announce("migrating the database")
         upgrade(database_url)
         endpoints = Endpoints(database_url, mqtt_url, f"http://{_host_of_url(host)}:{port}")
@@ -115,7 +118,7 @@ def services(
             "TWINCAL_MQTT_URL": mqtt_url,
         }
         announce("starting API, ingester and worker")
-        running = Running(endpoints.api_url, mqtt_url, environment, logs)
+        running = Running(endpoints.api_url, mqtt_url, environment, logs, children)
         metrics_port = _free_port(LOOPBACK, 0)
         for name, options in {
             "worker": (),
@@ -124,9 +127,9 @@ def services(
         }.items():
             child = _start(name, options, logs / f"{name}.log", environment)
             stack.callback(child.stop)
-            running.children[name] = child
-        running.children["ingest"].wait_until(lambda: _is_subscribed(metrics_port), START_DEADLINE_S)
-        running.children["api"].wait_until(lambda: _fetch(f"{endpoints.api_url}/readyz") is not None, START_DEADLINE_S)
+            children[name] = child
+        children["ingest"].wait_until(lambda: _is_subscribed(metrics_port), START_DEADLINE_S)
+        children["api"].wait_until(lambda: _fetch(f"{endpoints.api_url}/readyz") is not None, START_DEADLINE_S)
         running.check()
         yield running
 

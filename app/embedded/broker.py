@@ -94,6 +94,12 @@ class EmbeddedBroker:
         self._port = 0
 
     @property
+    def process(self) -> GuardedChild:
+        """The broker's process, while it is started."""
+        assert self._child is not None
+        return self._child
+
+    @property
     def url(self) -> str:
         """`mqtt://127.0.0.1:port`."""
         return f"mqtt://{LOOPBACK}:{self._port}"

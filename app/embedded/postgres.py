@@ -71,6 +71,12 @@ class EmbeddedPostgres:
         return self._home / "cluster"
 
     @property
+    def process(self) -> GuardedChild:
+        """The server's process, while it is started."""
+        assert self._child is not None
+        return self._child
+
+    @property
     def url(self) -> str:
         """`postgresql://user:password@127.0.0.1:port/database`."""
         password = (self._home / "password").read_text().strip()

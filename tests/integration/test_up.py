@@ -128,11 +128,16 @@ def test_a_data_folder_that_cannot_be_made_is_named(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_service_that_ends_takes_the_others_along_and_is_named(folder: Path) -> None:
+@pytest.mark.parametrize(("name", "argument"), [("ingest", b"\0ingest\0"), ("database", b"listen_addresses=127.0.0.1")])
+def test_a_service_that_ends_takes_the_others_along_and_is_named(folder: Path, name: str, argument: bytes) -> None:
     with up(folder) as (process, _):
         children = descendants(process.pid)
-        ingester = next(pid for pid in children if b"\0ingest\0" in Path(f"/proc/{pid}/cmdline").read_bytes())
-        os.kill(ingester, signal.SIGKILL)
+        ended = next(
+            pid
+            for pid in children
+            if argument in (line := Path(f"/proc/{pid}/cmdline").read_bytes()) and b"guard.py" not in line
+        )
+        os.kill(ended, signal.SIGKILL)
         assert process.wait(DEADLINE_S) == 2
-        assert "twincal: the ingest service has ended; " in (folder / "output").read_text()
+        assert f"twincal: the {name} service has ended; " in (folder / "output").read_text()
         wait_until(lambda: not still_there(children), folder / "output")
