@@ -11,7 +11,7 @@ from app.scenario.generate import Source, chunks, source_of
 from app.scenario.records import Origin, records
 from app.scenario.request import ScenarioChoice
 from app.telemetry import FloatArray
-from app.twin.document import Covariance, LognormalPrior, NormalPrior, Parameter, TwinDocument, Verdict, seal
+from app.twin.document import Covariance, LognormalPrior, NormalPrior, Parameter, TwinDocument, TwinDraft, Verdict, seal
 from tests.twins import CREATED, draft
 
 LATENCY = "robot/command_latency_s"
@@ -48,9 +48,18 @@ def declared(value: float) -> Parameter:
     )
 
 
-def twin_of(
+def twin_of(parameters: Mapping[str, Parameter], correlation: FloatArray | None = None) -> TwinDocument:
+    """A published twin of these parameters, see `draft_of`."""
+    return published(draft_of(parameters, correlation))
+
+
+def published(content: TwinDraft) -> TwinDocument:
+    return seal(content, version=7, parent=6, created_at=CREATED)
+
+
+def draft_of(
     parameters: Mapping[str, Parameter], correlation: FloatArray | None = None, *, robot: str = "arm-07"
-) -> TwinDocument:
+) -> TwinDraft:
     """A twin whose covariance has these parameters' deviations; armatures and masses are in logarithms."""
     names = tuple(name for name, one in parameters.items() if one.sd is not None)
     transform = {name: "log" if name.endswith(("_kg_m2", "mass_kg")) else "linear" for name in names}
@@ -63,11 +72,15 @@ def twin_of(
     covariance = Covariance.model_validate(
         {"names": names, "transform": transform, "matrix": tuple(tuple(row) for row in matrix.tolist())}, strict=False
     )
-    content = draft(robot=robot).model_copy(update={"parameters": dict(parameters), "covariance": covariance})
-    return seal(content, version=7, parent=6, created_at=CREATED)
+    return draft(robot=robot).model_copy(update={"parameters": dict(parameters), "covariance": covariance})
 
 
 def arm(joints: Sequence[str] = ("shoulder", "elbow"), *, robot: str = "arm-07", seed: int = 0) -> TwinDocument:
+    """The arm's twin, published."""
+    return published(arm_draft(joints, robot=robot, seed=seed))
+
+
+def arm_draft(joints: Sequence[str] = ("shoulder", "elbow"), *, robot: str = "arm-07", seed: int = 0) -> TwinDraft:
     """An arm with eight parameters a joint, all correlated, some frictions near 0, and declared gains."""
     generator = np.random.default_rng(seed)
     parameters: dict[str, Parameter] = {LATENCY: parameter(0.012, 0.001, (0.0, 0.25))}
@@ -87,7 +100,7 @@ def arm(joints: Sequence[str] = ("shoulder", "elbow"), *, robot: str = "arm-07",
     spread = generator.normal(size=(fitted, 2 * fitted))
     covariance = spread @ spread.T
     deviation = np.sqrt(np.diag(covariance))
-    return twin_of(parameters, covariance / np.outer(deviation, deviation), robot=robot)
+    return draft_of(parameters, covariance / np.outer(deviation, deviation), robot=robot)
 
 
 def choice_of(**asked: Any) -> ScenarioChoice:

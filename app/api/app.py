@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.api import calibrations, descriptions, fleets, keys, operations, recordings, robots, trail, twins
+from app.api import calibrations, descriptions, fleets, keys, operations, recordings, robots, scenarios, trail, twins
 from app.api.auth import LOCAL, Authenticator
 from app.api.context import ApiOptions, Context
 from app.api.errors import MEDIA_TYPE, Problem, install_error_handlers
@@ -52,7 +52,7 @@ def create_app(engine: AsyncEngine, options: ApiOptions | None = None) -> FastAP
     app.state.context = Context(engine, options, authenticator)
     app.openapi = partial(_document, app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     install_error_handlers(app)
-    for resource in (operations, fleets, robots, descriptions, twins, calibrations, recordings, trail, keys):
+    for resource in (operations, fleets, robots, descriptions, twins, scenarios, calibrations, recordings, trail, keys):
         app.include_router(resource.router)
     if options.insecure_local:
         app.add_middleware(LoopbackOnly)

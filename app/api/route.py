@@ -55,6 +55,9 @@ class ApiRoute(APIRoute):
     max_body_bytes: ClassVar[int] = 256 * 1024
     """Far more than any document of ours but a robot's description."""
 
+    changes_something: ClassVar[bool] = True
+    """Whether a POST sent again must not be done again. One that changes nothing may, and its answer isn't kept."""
+
     def get_route_handler(self) -> Handler:
         """Wrap FastAPI's own handler."""
         handle = super().get_route_handler()
@@ -68,9 +71,17 @@ class ApiRoute(APIRoute):
             authorization = request.headers.get("Authorization")
             principal = await context_of(request).authenticator.authenticate(authorization)
             await request.body()  # here, since FastAPI would take our refusal for a malformed body
+            if not self.changes_something:
+                return await handle(request)
             return await _once(request, principal.name, handle)
 
         return strict
+
+
+class QuestionRoute(ApiRoute):
+    """A route whose POST is a question too long for an address."""
+
+    changes_something: ClassVar[bool] = False
 
 
 class DescriptionRoute(ApiRoute):

@@ -13,7 +13,7 @@ from typing import Annotated, Final, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from app.cli import demo, files, keys, robots, services, telemetry
+from app.cli import demo, files, keys, robots, scenarios, services, telemetry
 from app.errors import TwincalError
 
 BAD_INPUT: Final = 2
@@ -34,7 +34,7 @@ def create_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for group in (files, telemetry, services, robots, keys, demo):
+    for group in (files, scenarios, telemetry, services, robots, keys, demo):
         group.register(app)
     return app
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from app.errors import InvalidInputError
 from app.scenario.distributions import Distribution, within
@@ -82,6 +82,23 @@ class ScenarioRequest(ScenarioChoice):
             msg = "version numbers are a robot's own; of a fleet the active ones are drawn from"
             raise ValueError(msg)
         return self
+
+
+_Choice = TypeVar("_Choice", bound=ScenarioChoice)
+
+
+def read_choice(kind: type[_Choice], values: dict[str, Any]) -> _Choice:
+    """A request from plain values.
+
+    Raises:
+        InvalidInputError: naming the field at fault.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"]) or "request"
+        raise InvalidInputError(where, first["msg"].removeprefix("Value error, ")) from error
 
 
 def check_sensors(choice: ScenarioChoice, joints: tuple[str, ...]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -13,13 +14,14 @@ from app.api.app import create_app
 from app.database.engine import create_engine
 from app.ingest.packet import Origin, decode_packet
 from app.ingest.refusal import REASONS
+from app.scenario.request import ScenarioRequest, read_choice
 from tests.architecture.command_line import commands, setting_names
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nowhere"  # never connected to
 # Named in documents for what is to come, always marked so.
-TO_COME = {"scenarios", "excite", "import", "export", "monitor"}
+TO_COME = {"excite", "import", "export", "monitor"}
 
 
 def test_every_command_is_in_the_command_line_document() -> None:
@@ -118,3 +120,15 @@ def test_every_library_has_its_reason() -> None:
     names = [re.split(r"[\[>=<! ]", requirement)[0] for requirement in project["dependencies"]]
     reasons = (ROOT / "docs" / "adr" / "0007-libraries.md").read_text().lower()
     assert [name for name in names if name.lower() not in reasons] == []
+
+
+def test_every_overlay_and_request_of_the_documents_is_taken() -> None:
+    overlays = re.search(
+        r"^ {4}(\[\{\"kind\".*(?:\n {5,}.*)*)$", (ROOT / "docs/scenarios.md").read_text(), re.MULTILINE
+    )
+    assert overlays is not None
+    request = read_choice(ScenarioRequest, {"robot": "arm-07", "n": 1, "overlays": json.loads(overlays[1])})
+    assert len({overlay.kind for overlay in request.overlays}) == 8
+    body = re.search(r"^ {4}(\{\"robot\".*(?:\n {5,}.*)*)$", (ROOT / "docs/rest.md").read_text(), re.MULTILINE)
+    assert body is not None
+    assert read_choice(ScenarioRequest, json.loads(body[1])).n == 1000
