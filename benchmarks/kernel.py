@@ -122,7 +122,7 @@ def _pybullet(model: TwinModel, motion: Motion) -> Callable[[], None]:
     targets = _targets(motion)
 
     def once() -> None:
-        with world._loaded(model, model.initial()) as body:  # noqa: SLF001 - the loaded robot itself is wanted
+        with world.loaded(model, model.initial()) as body:
             client, uid, joints = body.client, body.uid, body.indices
             for index, position in zip(joints, body.jacobian @ motion.q0, strict=True):
                 pybullet.resetJointState(uid, index, position, 0.0, physicsClientId=client)

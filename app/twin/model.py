@@ -135,7 +135,7 @@ def build_model(
     if declaration.base == "floating":
         raise DeclarationError("base", "floating bases can't be calibrated yet", "fixed: hang the robot in a stand")
     if declaration.payload is not None:
-        description = _with_payload(description, declaration.payload)
+        description = with_payload(description, declaration.payload)
     mechanism = reduce_description(description, _locked(description, declaration, logged))
     notes = []
     if kd_is_damping(declaration.controller, channels):
@@ -163,12 +163,18 @@ def _locked(description: Description, declaration: RobotDeclaration, logged: Abs
     }
 
 
-def _with_payload(description: Description, payload: Payload) -> Description:
-    """The description with a known payload as a point mass welded to its link."""
+def with_payload(description: Description, payload: Payload, own_inertia_kg_m2: float = 0.0) -> Description:
+    """The description with a known payload welded to its link.
+
+    Args:
+        description: the robot's.
+        payload: mass and centre, on a link that exists.
+        own_inertia_kg_m2: about any axis through its centre; a point mass has none.
+    """
     name = f"payload of {payload.link}"
     while name in description.links or name in description.joints:
         name += "'"
-    mass = Link(name, payload.mass_kg, np.zeros(3), np.zeros((3, 3)))
+    mass = Link(name, payload.mass_kg, np.zeros(3), own_inertia_kg_m2 * np.eye(3))
     weld = Joint(
         name=name,
         type="fixed",

@@ -40,7 +40,7 @@ ENGINE_VERSION = "3.2.7"
 
 
 @dataclass(frozen=True, slots=True)
-class _Body:
+class LoadedBody:
     """A loaded robot.
 
     Attributes:
@@ -74,12 +74,21 @@ def simulate(model: TwinModel, motion: Motion, values: FloatArray) -> tuple[Floa
     Raises:
         SimulationError: when PyBullet refuses the model or a joint diverges.
     """
-    with _loaded(model, values) as body:
-        return _Run(model, motion, values, body).run()
+    with loaded(model, values) as body:
+        return _run(Stepper(model, values, body), motion)
 
 
 @contextmanager
-def _loaded(model: TwinModel, values: FloatArray) -> Iterator[_Body]:
+def loaded(model: TwinModel, values: FloatArray) -> Iterator[LoadedBody]:
+    """The robot in a PyBullet of its own, as long as the context lasts; nothing in it moves by itself.
+
+    Args:
+        model: the robot.
+        values: its parameters, shape (K,).
+
+    Raises:
+        SimulationError: when PyBullet refuses the model.
+    """
     description = _welded(model)
     # PyBullet's inverse dynamics turns gravity by the rotation of the base's inertial, though its own step doesn't.
     # The inertial of a fixed base has no part in anything: it gets one without a rotation.
@@ -96,7 +105,7 @@ def _loaded(model: TwinModel, values: FloatArray) -> Iterator[_Body]:
         pybullet.disconnect(client)
 
 
-def _load(client: int, path: str, model: TwinModel) -> _Body:
+def _load(client: int, path: str, model: TwinModel) -> LoadedBody:
     pybullet.setPhysicsEngineParameter(enableFileCaching=0, physicsClientId=client)
     pybullet.setGravity(*GRAVITY_M_S2, physicsClientId=client)
     pybullet.setTimeStep(TIMESTEP_S, physicsClientId=client)
@@ -123,7 +132,7 @@ def _load(client: int, path: str, model: TwinModel) -> _Body:
     return _keyed_by_name(client, uid, moving, model)
 
 
-def _keyed_by_name(client: int, uid: int, moving: dict[str, int], model: TwinModel) -> _Body:
+def _keyed_by_name(client: int, uid: int, moving: dict[str, int], model: TwinModel) -> LoadedBody:
     mechanism = model.mechanism
     jacobian = np.zeros((len(moving), mechanism.n))
     shift = np.zeros(len(moving))
@@ -132,7 +141,7 @@ def _keyed_by_name(client: int, uid: int, moving: dict[str, int], model: TwinMod
         row = row_of[part.joint.name]
         jacobian[row, mechanism.dof[b]] = mechanism.ratio[b]
         shift[row] = mechanism.shift[b]
-    return _Body(
+    return LoadedBody(
         client, uid, tuple(moving.values()), jacobian, np.asarray(np.linalg.pinv(jacobian), dtype=np.float64), shift
     )
 
@@ -157,49 +166,59 @@ def _held(joint: Joint, position: float | None) -> Joint:
     )
 
 
-class _Run:
-    """One rollout: the state between steps."""
+class Stepper:
+    """A loaded twin between steps.
 
-    def __init__(self, model: TwinModel, motion: Motion, values: FloatArray, body: _Body) -> None:
+    Attributes:
+        q: true joint positions, encoder offsets left aside [rad or m], shape (n,).
+        v: joint velocities half a step earlier; at the very start, those of the start [rad/s or m/s], shape (n,).
+        steps: how many were made.
+        joint: parameters, shape (JOINT_ROWS, n).
+        latency_s: of commands.
+    """
+
+    def __init__(self, model: TwinModel, values: FloatArray, body: LoadedBody) -> None:
         parameters = model.pack(values[None, :])
         n = model.mechanism.n
-        self.model, self.motion, self.body = model, motion, body
+        self.model, self.body = model, body
         self.joint = np.ascontiguousarray(parameters.joint[:, :, 0])
         self.latency_s = float(parameters.latency[0])
         self.command = np.zeros((n, COMMAND_COLUMNS))
-        self.row = 0
-        self.held, self.next_held = np.full(n, np.nan), np.full(n, np.nan)
         self.work = np.zeros((2 * n + 3, n))
         self.bound, self.v_next = np.zeros((2, n))
+        self.begin(np.zeros(n), np.zeros(n))
 
-    def run(self) -> tuple[FloatArray, FloatArray]:
-        """Step until all outputs are written."""
-        motion, offset = self.motion, self.joint[friction.OFFSET]
-        t_out = motion.t_out_s
-        positions, velocities = np.full((2, len(t_out), len(offset)), np.nan)
-        q, v = motion.q0 - offset, motion.v0.copy()
-        v_before = v
+    def begin(self, q: FloatArray, v: FloatArray) -> None:
+        """Put the joints somewhere, with no past."""
+        self.q, self.v, self._v_before = q, v, v
+        self.steps, self._row = 0, 0
+        self.held, self.next_held = np.full(len(q), np.nan), np.full(len(q), np.nan)
         self._reset(q, v)
-        k_q, k_v, step = 0, 0, 0
-        while k_v < len(t_out):
-            t = motion.begin_s + step * TIMESTEP_S
-            length = 0.5 * TIMESTEP_S if step == 0 else TIMESTEP_S
-            ahead = 0.5 if step > 1 else float(step)
-            v_now = np.array([continued_velocity(*pair, ahead) for pair in zip(v, v_before, strict=True)])
-            self._take_command(step, t, length, q, v_now)
-            self._step(length, q, v, v_now)
-            q_next, v_next = self._state()
-            v_next[self.v_next == 0.0] = 0.0  # PyBullet brings a joint to rest up to rounding: at rest is at rest
-            while k_q < len(t_out) and t_out[k_q] <= t + TIMESTEP_S:
-                positions[k_q] = q + (t_out[k_q] - t) * v_next + offset
-                k_q += 1
-            middle = t + 0.5 * TIMESTEP_S
-            while k_v < len(t_out) and t_out[k_v] <= middle:
-                velocities[k_v] = v + (1.0 - (middle - t_out[k_v]) / length) * (v_next - v)
-                k_v += 1
-            q, v, v_before = q_next, v_next, v
-            step += 1
-        return positions, velocities
+
+    def advance(self, t: float, t_s: FloatArray, command: FloatArray) -> float:
+        """Make one step.
+
+        Args:
+            t: at its start [s].
+            t_s: row k of the command holds on [t_s[k], t_s[k+1]), the last after it, shape (T,).
+            command: see `actuator.COMMAND_COLUMNS`, shape (T, n, 7); rows that held before don't change.
+
+        Returns:
+            How long the velocities took from the old ones to the new ones [s]: the first step is half as long.
+        """
+        q, v = self.q, self.v
+        length = 0.5 * TIMESTEP_S if self.steps == 0 else TIMESTEP_S
+        ahead = 0.5 if self.steps > 1 else float(self.steps)
+        v_now = np.array([continued_velocity(*pair, ahead) for pair in zip(v, self._v_before, strict=True)])
+        end = t + 0.5 * TIMESTEP_S - self.latency_s
+        self._row, _ = average_command(t_s, command, self._row, end - length, end, self.command)
+        self._sample(t, q, v_now)
+        self._step(length, q, v, v_now)
+        q_next, v_next = self._state()
+        v_next[self.v_next == 0.0] = 0.0  # PyBullet brings a joint to rest up to rounding: at rest is at rest
+        self.q, self.v, self._v_before = q_next, v_next, v
+        self.steps += 1
+        return length
 
     def _reset(self, q: FloatArray, v: FloatArray) -> None:
         body = self.body
@@ -242,15 +261,34 @@ class _Run:
         v_all, zeros = (body.jacobian @ v).tolist(), [0.0] * len(q_all)
         return np.array(pybullet.calculateInverseDynamics(body.uid, q_all, v_all, zeros, physicsClientId=body.client))
 
-    def _take_command(self, step: int, t: float, length: float, q: FloatArray, v_now: FloatArray) -> None:
-        end = t + 0.5 * TIMESTEP_S - self.latency_s
-        motion = self.motion
-        self.row, _ = average_command(motion.t_s, motion.command, self.row, end - length, end, self.command)
+    def _sample(self, t: float, q: FloatArray, v_now: FloatArray) -> None:
+        """What a controller with a rate holds from now on."""
         if self.model.rate_hz == 0.0:
             return
         self.held = self.next_held.copy()
-        if ticks(self.model.rate_hz, t, TIMESTEP_S, step):
+        if ticks(self.model.rate_hz, t, TIMESTEP_S, self.steps):
             sampled = np.zeros_like(q)
             held_torque(q, v_now, self.joint, self.command, sampled)
-            self.held = sampled if step == 0 else 0.5 * (self.next_held + sampled)
+            self.held = sampled if self.steps == 0 else 0.5 * (self.next_held + sampled)
             self.next_held = sampled
+
+
+def _run(stepper: Stepper, motion: Motion) -> tuple[FloatArray, FloatArray]:
+    """Step until all outputs are written."""
+    offset, t_out = stepper.joint[friction.OFFSET], motion.t_out_s
+    positions, velocities = np.full((2, len(t_out), len(offset)), np.nan)
+    stepper.begin(motion.q0 - offset, motion.v0.copy())
+    k_q, k_v = 0, 0
+    while k_v < len(t_out):
+        t = motion.begin_s + stepper.steps * TIMESTEP_S
+        q, v = stepper.q, stepper.v
+        length = stepper.advance(t, motion.t_s, motion.command)
+        v_next = stepper.v
+        while k_q < len(t_out) and t_out[k_q] <= t + TIMESTEP_S:
+            positions[k_q] = q + (t_out[k_q] - t) * v_next + offset
+            k_q += 1
+        middle = t + 0.5 * TIMESTEP_S
+        while k_v < len(t_out) and t_out[k_v] <= middle:
+            velocities[k_v] = v + (1.0 - (middle - t_out[k_v]) / length) * (v_next - v)
+            k_v += 1
+    return positions, velocities

@@ -30,7 +30,7 @@ def worst_differences(model: TwinModel, values: FloatArray) -> tuple[float, floa
     q, v = random_states(model.mechanism.n)
     M, h = mass_and_bias(model, values, q, v)
     worst_M, worst_h = 0.0, 0.0
-    with world._loaded(model, values) as body:
+    with world.loaded(model, values) as body:
         J = body.jacobian
         for i in range(STATES):
             M_all, h_all = pybullet_mass_and_bias(body.client, body.uid, J @ q[i] + body.shift, J @ v[i])

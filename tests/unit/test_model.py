@@ -197,7 +197,7 @@ def test_a_payload_is_welded_to_its_link_in_both_worlds() -> None:
     M, h = mass_and_bias(loaded, loaded.nominal(), q, v)
     M_bare, _ = mass_and_bias(bare, bare.nominal(), q, v)
     assert M[0, 1, 1] - M_bare[0, 1, 1] == pytest.approx(0.5 * (0.3**2 + 0.02**2), rel=1e-12)
-    with world._loaded(loaded, loaded.nominal()) as body:
+    with world.loaded(loaded, loaded.nominal()) as body:
         J = body.jacobian
         M_world, h_world = pybullet_mass_and_bias(body.client, body.uid, J @ q[0], J @ v[0])
     np.testing.assert_allclose(M[0], J.T @ M_world @ J, rtol=1e-12)

@@ -214,7 +214,7 @@ def test_masses_and_centres_of_mass_reach_pybullet() -> None:
     model = model_of(two_link())
     values = model.values({"link/lower/mass_kg": 1.6, "link/lower/com_x_m": 0.2, "link/lower/com_y_m": 0.0})
     q, v = np.array([0.3, -0.4]), np.array([1.0, 2.0])
-    with world._loaded(model, values) as body:
+    with world.loaded(model, values) as body:
         M, h = pybullet_mass_and_bias(body.client, body.uid, body.jacobian @ q, body.jacobian @ v)
     assert M[1, 1] == pytest.approx(2 * 0.01 + 1.6 * 0.2**2, rel=1e-12)
     ours_M, ours_h = mass_and_bias(model, values, q[None], v[None])
@@ -239,7 +239,7 @@ def test_a_joint_without_torque_is_left_alone_by_pybullet_itself() -> None:
         joints={name: replace(j, damping=5.0) for name, j in model.mechanism.description.joints.items()},
     )
     model = lossless(description)
-    with world._loaded(model, model.initial()) as body:
+    with world.loaded(model, model.initial()) as body:
         pybullet.setGravity(0, 0, 0, physicsClientId=body.client)
         for index in body.indices:
             pybullet.resetJointState(body.uid, index, 0.0, 0.0, physicsClientId=body.client)
