@@ -201,14 +201,17 @@ def _offsets(
     names: tuple[str, ...], value: FloatArray, bounds: FloatArray, is_log: np.ndarray[tuple[int], np.dtype[np.bool_]]
 ) -> FloatArray:
     for name, own, (low, high) in zip(names, value.tolist(), bounds.tolist(), strict=True):
-        if not low <= own <= high:
+        slack = _ROUNDING * max(abs(own), abs(low) if np.isfinite(low) else 0.0, 1e-6)
+        if not low - slack <= own <= high + slack:
             raise InvalidInputError(f"parameters.{name}", f"its value {own} is outside its bounds [{low}, {high}]")
     for name, own, log in zip(names, value.tolist(), is_log.tolist(), strict=True):
         if log and own <= 0.0:
             raise InvalidInputError(f"parameters.{name}", f"its value {own} has no logarithm, its coordinate")
     with np.errstate(divide="ignore"):
         logarithms = np.log(np.where(is_log[:, None], bounds, 1.0)) - np.log(np.where(is_log, value, 1.0))[:, None]
-    return np.where(is_log[:, None], logarithms, bounds - value[:, None])
+    offsets = np.where(is_log[:, None], logarithms, bounds - value[:, None])
+    # A value at its bound may be past it by a rounding.
+    return np.stack([np.minimum(offsets[:, 0], 0.0), np.maximum(offsets[:, 1], 0.0)], axis=1)
 
 
 def _factor(correlation: FloatArray) -> FloatArray:

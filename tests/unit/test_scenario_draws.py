@@ -8,13 +8,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import truncnorm
 
+from app.calibration.posterior import posterior
+from app.calibration.residual import Noise, Residuals
+from app.calibration.solver import Problem, Solution
 from app.errors import InvalidInputError
 from app.scenario.draws import draw, spread_of
 from app.scenario.keys import DrawKey
 from app.telemetry import FloatArray
-from app.twin.document import Parameter, TwinDocument
-from tests.scenarios import arm, declared, joint, parameter, twin_of, wide
+from app.twin.document import Covariance, Parameter, TwinDocument
+from tests.physics import model_of, two_link
+from tests.scenarios import arm, declared, draft_of, joint, parameter, published, twin_of, wide
 
 KEY = DrawKey(7, "arm-07", 7)
 MANY = np.arange(100_000)
@@ -102,6 +107,37 @@ def test_what_the_data_said_nothing_of_has_its_prior_s_width() -> None:
     drawn = draw(spread_of(twin_of({ARMATURE: wide()})), KEY, MANY)[ARMATURE]
     assert np.log(drawn).std() == pytest.approx(1.5, rel=0.01)
     assert np.median(drawn) == pytest.approx(0.2, rel=0.02)
+
+
+def test_a_fit_that_learns_nothing_publishes_a_posterior_whose_draws_are_the_prior_cut_at_its_bounds() -> None:
+    model = model_of(two_link(), {"kind": "pd", "kp": 60.0, "kd": 3.0})
+    free = tuple(i for i, spec in enumerate(model.specs) if spec.fitted)
+    problem, at, none = Problem(model, [], free, np.full(2, 1e-5)), model.initial(), np.zeros((1, len(free)))
+    noise = Noise(np.ones(2), np.ones(2))
+    found = Residuals(np.zeros((1, 1, 2)), np.ones((1, 2), bool), (0, 1), np.zeros(1, bool))
+    learnt = posterior(problem, Solution(at, problem.to_z(at), noise, 0.0, none, np.ones(1), found, 1, True))
+    specs = {model.specs[i].name: model.specs[i] for i in free}
+    covariance = Covariance(
+        names=learnt.names,
+        transform={name: spec.transform for name, spec in specs.items()},
+        matrix=tuple(tuple(row) for row in learnt.covariance.tolist()),
+    )
+    parameters = {name: parameter(spec.initial, 1.0, spec.bounds, "no_effect") for name, spec in specs.items()}
+    document = published(draft_of(parameters).model_copy(update={"covariance": covariance}))
+    drawn = draw(spread_of(document), KEY, np.arange(20_000))
+    for name, spec in specs.items():
+        _, sd = spec.prior_moments()
+        expected = truncnorm(*((spec.coordinate(b) - spec.coordinate(spec.initial)) / sd for b in spec.bounds))
+        offset = (spec.coordinate(drawn[name]) - spec.coordinate(spec.initial)) / sd
+        assert offset.std() == pytest.approx(expected.std(), rel=0.03), name
+        assert offset.mean() == pytest.approx(expected.mean(), abs=0.03), name
+
+
+def test_a_value_past_its_bound_by_a_rounding_is_at_it() -> None:
+    rounded = parameter(0.0, 0.5, (0.0, 60.0)).model_copy(update={"value": -1e-17})
+    drawn = draw(spread_of(twin_of({COULOMB: rounded})), KEY, MANY)[COULOMB]
+    assert drawn.min() > 0.0
+    assert np.median(drawn) == pytest.approx(0.5 * 0.6745, rel=0.02)
 
 
 def test_masses_armatures_frictions_and_latency_are_never_negative() -> None:
