@@ -170,6 +170,26 @@ def test_better_data_are_fitted_closer() -> None:
     assert max(end.noise.kappa[0] for end in ends) < FIRST_KAPPA / 10
 
 
+def test_dry_friction_does_not_make_slopes_that_no_robot_has() -> None:
+    # with unknown gains, all torques can be multiplied by one factor: its direction has no slope, whatever rests when
+    declared = declare({"kind": "pd"})
+    scaled = ("mass_kg", "armature_kg_m2", "viscous_damping_nm_s_per_rad", "coulomb_friction_nm", "kp_nm_per_rad")
+    for seed in range(8):
+        model = build_model(hanging_joint(), declared, {"hinge"}, {"position", "command_position"})
+        truth = model.values({"joint/hinge/coulomb_friction_nm": 0.4 + 0.01 * seed, "link/bar/com_z_m": -0.1})
+        recording = follow(model, truth, swings(np.arange(1500) / 100.0, 1, seed), noise_sd=1e-4, seed=seed)
+        problem = problem_of(dataset_of(hanging_joint(), declared, recording))
+        found = solve(problem, truth, 0)
+        direction = np.zeros(len(problem.free))
+        for column, i in enumerate(problem.free):
+            spec = model.specs[i]
+            if spec.name.endswith(scaled):
+                size = 1.0 if spec.transform == "log" else float(found.values[i])
+                direction[column] = size / spec.prior_moments()[1]
+        slope = found.jacobian @ direction
+        assert float((found.weight * slope**2).sum()) < 0.1
+
+
 ARM = """
 import os, sys
 os.sched_setaffinity(0, {cores})
