@@ -35,7 +35,7 @@ class Stretch:
     Attributes:
         log: name of the recording.
         motion: what to simulate.
-        position: measured at `motion.t_out_s` [rad or m], NaN where missing, shape (K, n).
+        position: measured at `motion.t_out_s` [rad or m], NaN where missing or at a stop, shape (K, n).
         velocity: measured [rad/s or m/s], NaN where missing, shape (K, n).
         commanded: the recording it is cut from.
     """
@@ -198,7 +198,8 @@ def cut_stretch(commanded: Commanded, begin_s: float, end_s: float) -> Stretch:
     rows = np.flatnonzero((commanded.t_s >= begin_s) & (commanded.t_s < end_s))
     q0, v0 = commanded.state_at(begin_s)
     motion = Motion(commanded.t_s, commanded.command, commanded.t_s[rows], begin_s, q0, v0)
-    return Stretch(commanded.name, motion, commanded.position[rows], commanded.velocity[rows], commanded)
+    position = np.where(commanded.at_stop[rows], np.nan, commanded.position[rows])
+    return Stretch(commanded.name, motion, position, commanded.velocity[rows], commanded)
 
 
 def _in_si(

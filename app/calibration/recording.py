@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.errors import FitImpossibleError
 from app.telemetry import Channel, ContextName, FloatArray, IntArray, Recording, read_only
@@ -18,6 +19,10 @@ GAP_FACTOR = 5.0
 GAP_S = 0.1
 STATE_WINDOW_S = 0.05
 STATE_SAMPLES = 5
+STOP = 2e-3
+"""A joint this near a limit, and at rest there, is at a stop [rad or m]."""
+
+BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class Commanded:
         position: measured, NaN where missing [rad or m], shape (T, n).
         velocity: measured, NaN where missing [rad/s or m/s], shape (T, n).
         effort: measured, NaN where missing or of unknown unit [N·m or N], shape (T, n).
+        at_stop: where a joint rests against its limit, which the twin doesn't have, shape (T, n).
         segments: first and last row (inclusive) of each stretch without a gap, shape (S, 2).
     """
 
@@ -40,10 +46,12 @@ class Commanded:
     position: FloatArray
     velocity: FloatArray
     effort: FloatArray
+    at_stop: BoolArray
     segments: IntArray
 
     def __post_init__(self) -> None:
-        for array in (self.t_s, self.command, self.position, self.velocity, self.effort, self.segments):
+        arrays = (self.t_s, self.command, self.position, self.velocity, self.effort, self.at_stop, self.segments)
+        for array in arrays:
             read_only(array)
 
     def state_at(self, t_s: float) -> tuple[FloatArray, FloatArray]:
@@ -113,6 +121,7 @@ def read_commands(model: TwinModel, recording: Recording) -> Commanded:
         position=position,
         velocity=column("velocity"),
         effort=column("effort"),
+        at_stop=_at_stop(position, model.mechanism.limits()),
         segments=_segments(t_s, position),
     )
 
@@ -160,6 +169,18 @@ def _supply_ratio(model: TwinModel, context: Mapping[ContextName, FloatArray], r
     if model.controller != "servo_duty" or model.nominal_supply_v is None or "supply_v" not in context:
         return np.ones(rows)
     return _held(context["supply_v"][:, None])[:, 0] / model.nominal_supply_v
+
+
+def _at_stop(position: FloatArray, limits: FloatArray) -> BoolArray:
+    """Where a joint is at a limit and doesn't move, shape (T, n).
+
+    A joint that passes a limit, or moves beyond it, has a wrong limit rather than a stop.
+    """
+    near = np.abs(position[:, :, None] - limits[None, :, :]).min(axis=2) < STOP
+    moved = np.zeros(position.shape)
+    moved[1:] = np.abs(np.diff(position, axis=0))
+    resting = (np.nan_to_num(moved) < STOP / 10.0) & (np.nan_to_num(np.roll(moved, -1, axis=0)) < STOP / 10.0)
+    return np.asarray(near & resting, dtype=np.bool_)
 
 
 def _segments(t_s: FloatArray, position: FloatArray) -> IntArray:

@@ -348,3 +348,21 @@ def test_t27_prefixed_names_are_refused_with_the_remedy(shared: Path, ok_arm: De
         reported(shared, ok_arm, "t27")
     named = {name: {"source": f"left_{name}"} for name in ("shoulder", "elbow")}
     assert reported(shared, ok_arm, "t27", joints=named).model.joints == ("shoulder", "elbow")
+
+
+# --- stops ------------------------------------------------------------------------------------------------------------
+
+
+def test_samples_of_a_joint_that_rests_at_its_limit_are_left_out_and_those_that_pass_it_are_not() -> None:
+    description = level_joint()
+    joint = description.joints["hinge"]
+    limited = replace(description, joints={**description.joints, "hinge": replace(joint, lower=-0.5, upper=0.5)})
+    swung = 0.8 * np.sin(2.0 * np.pi * T / 5.0)[:, None]
+    stopped = np.clip(swung, -0.5, 0.5)
+    resting = np.abs(stopped[:, 0]) == 0.5
+    for motion, left_out in ((stopped, int(resting.sum())), (swung, 0)):
+        recording = log("a", T, position=motion, command_position=swung)
+        (stretch,) = dataset_of(limited, declare(), recording, holdout=[swing("b")], split=Split()).train
+        # the first sample at the stop is where the joint still came from
+        assert left_out - 8 <= int(np.isnan(stretch.position).sum()) <= left_out
+        assert not np.isnan(stretch.position[~resting]).any()
