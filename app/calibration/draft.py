@@ -126,7 +126,7 @@ def _quality(dataset: Dataset, found: Posterior, judgement: Judgement) -> Qualit
     improvement = nominal.rmse_mean / own.rmse_mean if own.rmse_mean > 0.0 else None
     warnings = [*dataset.model.notes, *judgement.warnings]
     if judgement.nominal_name != NOMINAL:
-        warnings.append(f"what is called nominal here: {judgement.nominal_name}")
+        warnings.append(f"nominal figures are those of {judgement.nominal_name}")
     unseen = [name for name in joints if name not in own.rmse]
     if unseen:
         warnings.append(f"not measured in the hold-out, so that nothing judges it: {', '.join(unseen)}")

@@ -13,7 +13,7 @@ from app.twin import friction
 from app.twin.document import TwinDocument
 from app.twin.model import TwinModel
 
-NOMINAL = "nominal (the description)"
+NOMINAL = "the nominal description"
 
 
 def nominal_reference(model: TwinModel, parts: Sequence[Stretch]) -> tuple[judge.Positions, str]:
@@ -26,8 +26,8 @@ def nominal_reference(model: TwinModel, parts: Sequence[Stretch]) -> tuple[judge
         told = judge.commanded(parts)
         nearer = _rmse(model, parts, told) < _rmse(model, parts, positions)
         if nearer:
-            return told, "nominal (the joint is where it was told to be)"
-        return positions, "nominal (the description, gains at their prior's median)"
+            return told, "“the joint is where it was told to be”"
+        return positions, "the nominal description with gains at their prior's median"
     return positions, NOMINAL
 
 
