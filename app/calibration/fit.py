@@ -79,13 +79,13 @@ class _Fit:
         self._tell("reading data", 0.0)
         split = Split(request.from_s, request.to_s, request.holdout_fraction)
         dataset = make_dataset(request.description, request.declaration, request.train, request.holdout, split)
-        idle = check_motion(dataset)
+        still = still_joints(dataset)
         candidates, records = self._explore(dataset)
         solution, more = self._polish(dataset, candidates)
-        found = posterior(self._problem(dataset.model, dataset.train), solution)
+        found = posterior(self._problem(dataset.model, dataset.train), solution, still)
         self._tell("judging", 0.85)
         judgement = self._judge(dataset, solution)
-        warnings = (*dataset.warnings, *idle, *self._cautions(solution, found))
+        warnings = (*dataset.warnings, *_about_still(still), *self._cautions(solution, found))
         draft = make_draft(request, dataset, solution, found, replace(judgement, warnings=warnings))
         trials = (*records, *(replace(r, number=len(records) + i) for i, r in enumerate(more)))
         seconds = time.monotonic() - self.began
@@ -204,23 +204,28 @@ class _Fit:
         self.report_progress(Progress(stage, fraction, self.trials, best))
 
 
-def check_motion(dataset: Dataset) -> tuple[str, ...]:
-    """Refuse an idle robot; name the joints that stand still.
+def still_joints(dataset: Dataset) -> tuple[str, ...]:
+    """Joints that don't move in the training data, or aren't measured there.
 
     Raises:
         FitImpossibleError: when no joint moves.
     """
     measured = np.concatenate([part.position for part in dataset.train])
-    spread = np.nanmax(measured, axis=0) - np.nanmin(measured, axis=0)
-    still = [name for name, moved in zip(dataset.model.joints, spread.tolist(), strict=True) if moved < MOVED]
+    missing = np.isnan(measured)
+    spread = np.where(missing, -np.inf, measured).max(axis=0) - np.where(missing, np.inf, measured).min(axis=0)
+    still = tuple(name for name, moved in zip(dataset.model.joints, spread.tolist(), strict=True) if moved < MOVED)
     if len(still) == len(dataset.model.joints):
         raise FitImpossibleError(
             "no joint moves in the training data: nothing can be identified; record a motion in which every joint "
             "turns slowly and quickly"
         )
-    if not still:
+    return still
+
+
+def _about_still(joints: Sequence[str]) -> tuple[str, ...]:
+    if not joints:
         return ()
-    names = ", ".join(still)
+    names = ", ".join(joints)
     return (f"stands still in the training data, so that its friction, damping and armature stay unknown: {names}",)
 
 

@@ -7,6 +7,7 @@ deviation; its inverse is the covariance, and nothing is added or taken away.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,21 +61,29 @@ class Posterior:
     gauges: tuple[Gauge, ...]
 
 
-def posterior(problem: Problem, solution: Solution) -> Posterior:
-    """Read covariance, intervals, verdicts and gauges off a solution."""
+def posterior(problem: Problem, solution: Solution, still: Collection[str] = ()) -> Posterior:
+    """Read covariance, intervals, verdicts and gauges off a solution.
+
+    Args:
+        problem: model, data, fitted parameters.
+        solution: where the solver ended.
+        still: joints that didn't move. That they didn't says at most how little friction would hold them, which no
+            quadratic around one value can say: their own parameters are never called identified.
+    """
     model = problem.model
     information = (solution.jacobian * solution.weight[:, None]).T @ solution.jacobian
     covariance_z = np.linalg.inv(information + np.eye(len(problem.free)))
     prior_sd = np.array([model.specs[i].prior_moments()[1] for i in problem.free])
     gauges = find_gauges(problem, solution, information)
-    on_gauge = {name for gauge in gauges for name in gauge.parameters}
+    unsure = {name for gauge in gauges for name in gauge.parameters}
+    unsure |= {name for name in model.names if name.split("/")[0] == "joint" and _joint_of(name) in still}
     low, high = problem.bounds()
     estimates = {}
     for column, i in enumerate(problem.free):
         spec = model.specs[i]
         ratio = math.sqrt(covariance_z[column, column])
         bound = bool(np.isclose(solution.z[column], low[column]) or np.isclose(solution.z[column], high[column]))
-        verdict = _verdict(float(information[column, column]), ratio, at_bound=bound, on_gauge=spec.name in on_gauge)
+        verdict = _verdict(float(information[column, column]), ratio, at_bound=bound, unsure=spec.name in unsure)
         centre, sd = float(spec.coordinate(solution.values[i])), ratio * float(prior_sd[column])
         ends = [float(np.clip(spec.value(centre + side * Z90 * sd), *spec.bounds)) for side in (-1.0, 1.0)]
         value = float(solution.values[i])
@@ -85,13 +94,17 @@ def posterior(problem: Problem, solution: Solution) -> Posterior:
     return Posterior(estimates, names, covariance, gauges)
 
 
-def _verdict(information: float, ratio: float, *, at_bound: bool, on_gauge: bool) -> Verdict:
+def _joint_of(name: str) -> str:
+    return name.removeprefix("joint/").rpartition("/")[0]
+
+
+def _verdict(information: float, ratio: float, *, at_bound: bool, unsure: bool) -> Verdict:
     if information < NO_EFFECT:
         return "no_effect"
     if at_bound:
         return "at_bound"
     if ratio <= IDENTIFIED:
-        return "weak" if on_gauge else "identified"
+        return "weak" if unsure else "identified"
     return "weak" if ratio <= LEARNT else "not_identified"
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.calibration.dataset import Dataset, Split, Stretch, judged_stretches, make_dataset
-from app.calibration.fit import check_motion
+from app.calibration.fit import still_joints
 from app.errors import FitImpossibleError, InvalidInputError, LogError
 from app.ingest.encode import encode_json, encode_msgpack
 from app.ingest.files import read_log
@@ -267,7 +267,7 @@ def test_t03_messages_that_hold_one_joint_each_are_one_motion(shared: Path, ok_a
     measured = ~np.isnan(np.concatenate([p.position for p in (*found.train, *found.holdout)]))
     assert measured.sum(axis=0).tolist() == [300, 300]
     assert len(found.train) == 1
-    assert check_motion(found) == ()
+    assert still_joints(found) == ()
 
 
 def test_t04_a_fit_needs_no_velocity_and_no_effort(shared: Path, ok_arm: Description) -> None:
@@ -292,19 +292,24 @@ def test_t14_degrees_are_said_and_not_converted_in_silence(shared: Path, ok_arm:
 
 def test_t16_a_robot_that_stands_still_is_refused_with_what_to_record(shared: Path, ok_arm: Description) -> None:
     with pytest.raises(FitImpossibleError, match=r"no joint moves .* record a motion in which every joint turns"):
-        check_motion(reported(shared, ok_arm, "t16"))
+        still_joints(reported(shared, ok_arm, "t16"))
 
 
 def test_t17_the_joint_that_stands_still_is_named_beside_the_one_that_moves(shared: Path, ok_arm: Description) -> None:
     # the shoulder isn't commanded, but the elbow's swings shake it by 0.1 rad
-    shaken = check_motion(reported(shared, ok_arm, "t17"))
+    shaken = still_joints(reported(shared, ok_arm, "t17"))
     still = lines(shared, "t17")
     for case in still:
         case["position"][case["name"].index("shoulder")] = 0.1
-    (warning,) = check_motion(dataset_of(ok_arm, declare(), assemble(still)))
     assert shaken == ()
-    assert warning.startswith("stands still in the training data")
-    assert warning.endswith(": shoulder")
+    assert still_joints(dataset_of(ok_arm, declare(), assemble(still))) == ("shoulder",)
+
+
+def test_a_joint_that_training_never_measures_counts_as_still() -> None:
+    motion = swings(T, 2)
+    late = np.where(T[:, None] < 8.0, np.array([1.0, NAN]), 1.0) * motion
+    arm = dataset_of(two_link(), declare(), log("a", T, ("shoulder", "elbow"), position=late, command_position=motion))
+    assert still_joints(arm) == ("elbow",)
 
 
 def test_t18_a_gap_is_split_at_and_lost_packets_are_only_missing(shared: Path, ok_arm: Description) -> None:

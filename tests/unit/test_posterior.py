@@ -82,6 +82,15 @@ def test_a_value_at_its_bound_that_nothing_depends_on_has_no_effect() -> None:
     assert told(model_of(), {}, {COULOMB: 0.0}).estimates[COULOMB].verdict == "no_effect"
 
 
+def test_a_joint_that_stood_still_has_nothing_identified_of_its_own() -> None:
+    model = model_of()
+    free = tuple(i for i, spec in enumerate(model.specs) if spec.fitted)
+    problem = Problem(model, [], free, np.full(1, 1e-5))
+    found = posterior(problem, solution_at(problem, 50.0 * np.eye(len(free)), {}), still=("hinge",))
+    assert found.estimates[COULOMB].verdict == "weak"
+    assert found.estimates[LATENCY].verdict == "identified"
+
+
 # --- intervals and covariance -----------------------------------------------------------------------------------------
 
 
