@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# A shell makes what it starts in the background ignore Ctrl-C, and its children inherit that: here they must not, or
+# the services that tests interrupt would never hear of it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _REPOSITORY = Path(__file__).parent.parent
 
