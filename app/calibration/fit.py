@@ -20,7 +20,7 @@ from app.calibration.report import render_failure, render_report
 from app.calibration.report_data import Overlay, ReportData
 from app.calibration.sensors import quantum
 from app.calibration.solver import Problem, Solution, solve
-from app.calibration.structure import Candidate, scout, search
+from app.calibration.structure import STRUCTURE, TRIALS, Candidate, scout, search
 from app.calibration.types import FitRequest, FitResult, Progress, TrialRecord
 from app.errors import FitImpossibleError
 from app.telemetry import FloatArray
@@ -113,7 +113,7 @@ class _Fit:
 
         def told(trials: int, best: float) -> None:
             self.trials, self.best = trials, best
-            self._tell("searching", 0.02 + 0.08 * trials / 64)
+            self._tell("searching", 0.02 + 0.08 * trials / TRIALS)
 
         candidates, records = search(dataset.model, scout(dataset.train), self.request.seed, told)
         if not candidates:
@@ -159,8 +159,7 @@ class _Fit:
     def _record(self, model: TwinModel, solution: Solution) -> TrialRecord:
         self.trials += 1
         values = {s.name: float(v) for s, v in zip(model.specs, solution.values, strict=True) if s.fitted}
-        structure = {"friction": "coulomb+viscous"}
-        return TrialRecord(0, structure, values, _mean_log_error(solution), "complete")
+        return TrialRecord(0, STRUCTURE, values, _mean_log_error(solution), "complete")
 
     def _judge(self, dataset: Dataset, solution: Solution) -> Judgement:
         """Judge by the hold-out: in PyBullet, against the nominal twin and the active one."""

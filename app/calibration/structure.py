@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import optuna
@@ -20,10 +21,13 @@ from app.calibration.residual import residuals
 from app.calibration.types import TrialRecord
 from app.telemetry import FloatArray
 from app.twin import friction
-from app.twin.model import TwinModel
+from app.twin.model import FRICTION_LAW, TwinModel
 from app.twin.rollout import LANES
 
 BATCHES = 4
+TRIALS = BATCHES * LANES
+STRUCTURE: Final[Mapping[str, str | bool]] = {"friction": FRICTION_LAW}
+"""The one structure there is so far, as a trial records it."""
 SCOUT_WINDOW_S = 8.0
 SCOUT_SHARE = 0.25
 SCOUT_TOTAL_S = (16.0, 48.0)
@@ -100,11 +104,10 @@ def search(
             failed = not math.isfinite(objective)
             study.tell(trial, None if failed else objective, _state(failed=failed))
             named = {name: float(v) for name, v, s in zip(model.names, sets, model.specs, strict=True) if s.fitted}
-            structure = {"friction": "coulomb+viscous"}
             if failed:
-                records.append(TrialRecord(trial.number, structure, named, None, "failed"))
+                records.append(TrialRecord(trial.number, STRUCTURE, named, None, "failed"))
             else:
-                records.append(TrialRecord(trial.number, structure, named, objective, "complete"))
+                records.append(TrialRecord(trial.number, STRUCTURE, named, objective, "complete"))
                 candidates.append(Candidate(sets, objective))
         told(len(records), min((c.objective for c in candidates), default=math.inf))
     return sorted(candidates, key=lambda c: c.objective), records

@@ -22,6 +22,8 @@ from app.twin.priors import default_specs, kd_is_damping
 
 GRAVITY_M_S2 = (0.0, 0.0, -9.81)
 TIMESTEP_S = 0.001
+FRICTION_LAW = "coulomb+viscous"
+"""The law whose parameters a twin has."""
 # Where there is no Stribeck effect its velocity has none either; the friction law still divides by it.
 _NO_STRIBECK_RAD_S = 1.0
 
