@@ -264,12 +264,60 @@ idempotency_keys: Final = Table(
     Index(None, "expires_at"),
 )
 
+# How each robot's active version fits it now: what the monitor goes on from after a restart, and what people read.
+drift: Final = Table(
+    "drift",
+    metadata,
+    Column("robot", Text, ForeignKey("robots.robot", ondelete="CASCADE"), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    _instant("since"),
+    # End of the latest scored window: for people, and to the nanosecond to go on from.
+    _instant("scored_at", optional=True),
+    Column("scored_ns", BigInteger),
+    # Multiples of the version's own baseline; NULL until something moved enough to judge.
+    Column("score", Double),
+    Column("worst_score", Double),
+    Column("worst_joint", Text),
+    Column("per_joint", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+    # What hysteresis and onset detection carry from one window to the next.
+    Column("memory", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+    # Stamp of the latest sample when last looked at, and when it was first seen by our clock.
+    Column("telemetry_ns", BigInteger),
+    _instant("telemetry_at", optional=True),
+    # End of the latest window in the history.
+    _instant("recorded_at", optional=True),
+    # Why the robot can't be watched; NULL while it can.
+    Column("reason", Text),
+    _instant("updated_at", now=True),
+    CheckConstraint("state IN ('ok', 'watch', 'drifted', 'idle', 'stale')", name="state"),
+)
+
+drift_scores: Final = Table(
+    "drift_scores",
+    metadata,
+    Column("robot", Text, ForeignKey("robots.robot", ondelete="CASCADE"), nullable=False),
+    # The window's end.
+    _instant("at"),
+    Column("version", Integer, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("score", Double),
+    Column("worst_score", Double),
+    Column("worst_joint", Text),
+    Column("per_joint", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
+    PrimaryKeyConstraint("robot", "at"),
+    # For the retention: rows come in the order of their time, so that a summary of blocks is enough.
+    Index(None, "at", postgresql_using="brin"),
+)
+
 __all__ = [
     "api_keys",
     "audit",
     "calibrations",
     "dead_letters",
     "descriptions",
+    "drift",
+    "drift_scores",
     "fleets",
     "idempotency_keys",
     "metadata",
