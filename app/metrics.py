@@ -65,3 +65,15 @@ calibration_seconds: Final = Histogram(
     "Time from a worker taking a calibration up to its end.",
     buckets=(1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 3600),
 )
+
+# Monitor: drift of live robots. What is said of each robot is read from the database (app.monitor.exporter).
+
+monitor_last_pass: Final = Gauge(
+    "twincal_monitor_last_pass_timestamp_seconds",
+    "When the monitor last looked at all live robots to the end, seconds since the epoch.",
+)
+monitor_pass_seconds: Final = Histogram(
+    "twincal_monitor_pass_seconds",
+    "Time one look at all live robots took.",
+    buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120),
+)
