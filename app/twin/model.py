@@ -19,11 +19,24 @@ from app.twin.kernel import Parameters
 from app.twin.mechanism import Body, Mechanism, inertial_parameters, reduce_description
 from app.twin.parameters import ParameterSpec, apply_choice
 from app.twin.priors import default_specs, kd_is_damping
+from app.twin.structure import PLAIN, Structure, named_structure
+
+__all__ = [
+    "FRICTION_LAW",
+    "GRAVITY_M_S2",
+    "PLAIN",
+    "TIMESTEP_S",
+    "Structure",
+    "TwinModel",
+    "build_model",
+    "named_structure",
+    "with_payload",
+]
 
 GRAVITY_M_S2 = (0.0, 0.0, -9.81)
 TIMESTEP_S = 0.001
-FRICTION_LAW = "coulomb+viscous"
-"""The law whose parameters a twin has."""
+FRICTION_LAW = PLAIN.friction
+"""The law of a plain twin."""
 # Where there is no Stribeck effect its velocity has none either; the friction law still divides by it.
 _NO_STRIBECK_RAD_S = 1.0
 
@@ -40,6 +53,7 @@ class TwinModel:
         nominal_supply_v: of a servo_duty controller; None if not declared.
         specs: every parameter, fitted or not.
         notes: what was decided about the parameters, for the report.
+        structure: which laws it has.
     """
 
     mechanism: Mechanism
@@ -49,6 +63,7 @@ class TwinModel:
     nominal_supply_v: float | None
     specs: tuple[ParameterSpec, ...]
     notes: tuple[str, ...]
+    structure: Structure = PLAIN
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -120,7 +135,11 @@ class TwinModel:
 
 
 def build_model(
-    description: Description, declaration: RobotDeclaration, logged: AbstractSet[str], channels: AbstractSet[Channel]
+    description: Description,
+    declaration: RobotDeclaration,
+    logged: AbstractSet[str],
+    channels: AbstractSet[Channel],
+    structure: Structure = PLAIN,
 ) -> TwinModel:
     """The twin's model for what was declared and what the data hold.
 
@@ -129,6 +148,7 @@ def build_model(
         declaration: already checked against the description.
         logged: joints that telemetry holds; other movable joints are locked.
         channels: channels the data hold; they decide which gains can be told from which.
+        structure: which laws it has besides the plain ones.
 
     Raises:
         DescriptionError: when no joint is left to move.
@@ -151,8 +171,9 @@ def build_model(
         controller=declaration.controller.kind,
         rate_hz=declaration.controller.rate_hz or 0.0,
         nominal_supply_v=declaration.controller.nominal_supply_v,
-        specs=apply_choice(default_specs(mechanism, declaration.controller, channels), declaration.fit),
+        specs=apply_choice(default_specs(mechanism, declaration.controller, channels, structure), declaration.fit),
         notes=tuple(notes),
+        structure=structure,
     )
 
 

@@ -19,7 +19,7 @@ from app.telemetry import FloatArray
 from app.twin.declaration import Fit
 from app.twin.document import LognormalPrior, NormalPrior, Prior, Source, Transform, UniformPrior
 
-Place = Literal["joint", "mass", "com", "latency"]
+Place = Literal["joint", "mass", "com", "latency", "lag"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Slot:
     """Where a parameter goes in the dynamics.
 
     Attributes:
-        place: a joint's row, a body's mass or centre of mass, or the robot's latency.
+        place: a joint's row, a body's mass or centre of mass, or the robot's latency or controller lag.
         row: `friction.ARMATURE` and its kin for joints, the axis 0..2 for a centre of mass.
         index: the degree of freedom, or the body.
     """

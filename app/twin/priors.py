@@ -19,6 +19,7 @@ from app.twin.description import Joint
 from app.twin.document import LognormalPrior, NormalPrior
 from app.twin.mechanism import Mechanism
 from app.twin.parameters import ParameterSpec, Slot, freeze
+from app.twin.structure import PLAIN, Structure
 
 HALF_NORMAL_MEDIAN = 0.6745
 ARMATURE_SPREAD = 1.5
@@ -31,6 +32,14 @@ _SMALLEST_LINK_M = 0.01  # a point mass at its link's origin has no size of its 
 ENCODER_OFFSET_SD = 0.02
 LATENCY_SD_S = 0.05
 LATENCY_MAX_S = 0.25
+LAG_SD_S = 0.03
+LAG_MAX_S = 0.5
+STRIBECK_SPREAD = 1.0
+LOAD_FRICTION_SD = 0.1
+LOAD_FRICTION_MAX = 0.9
+_STRIBECK_RAD_S, _STRIBECK_M_S = 0.05, 0.02
+_BACKLASH_RAD, _BACKLASH_M = 0.01, 0.0005
+_BACKLASH_REACH = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +85,7 @@ def kd_is_damping(controller: Controller, channels: AbstractSet[Channel]) -> boo
 
 
 def default_specs(
-    mechanism: Mechanism, controller: Controller, channels: AbstractSet[Channel]
+    mechanism: Mechanism, controller: Controller, channels: AbstractSet[Channel], structure: Structure = PLAIN
 ) -> tuple[ParameterSpec, ...]:
     """Every parameter of a robot with its default prior.
 
@@ -84,17 +93,22 @@ def default_specs(
         mechanism: what moves.
         controller: what was declared of it.
         channels: what the data hold.
+        structure: which laws there are besides the plain ones.
     """
     scales = scales_of(mechanism)
     specs: list[ParameterSpec] = []
     for dof in range(mechanism.n):
         specs += _joint(mechanism, dof, scales)
+        specs += _laws(mechanism, dof, float(scales.torque_nm[dof]), structure)
         joint = mechanism.description.joints[mechanism.joints[dof]]
         specs += _motor(joint, dof, controller, channels, float(scales.torque_nm[dof]))
     specs += _links(mechanism)
     latency = _linear("robot/command_latency_s", Slot("latency", 0, 0), 0.0, LATENCY_SD_S, high=LATENCY_MAX_S)
     latency = replace(latency, initial=0.01)
     specs.append(freeze(latency, 0.0, "prior") if controller.kind == "none" else latency)
+    if structure.lag == "delay+lag" and controller.kind != "none":
+        lag = _linear("robot/controller_lag_s", Slot("lag", 0, 0), 0.0, LAG_SD_S, high=LAG_MAX_S)
+        specs.append(replace(lag, initial=0.3 * LAG_SD_S))
     return tuple(specs)
 
 
@@ -116,6 +130,34 @@ def _joint(mechanism: Mechanism, dof: int, scales: Scales) -> list[ParameterSpec
         _friction(coulomb, _at(friction.COULOMB, dof), joint.friction or 0.0, 0.3 * torque),
         replace(_linear(offset, _at(friction.OFFSET, dof), 0.0, ENCODER_OFFSET_SD), bounds=(-1.0, 1.0)),
     ]
+
+
+def _laws(mechanism: Mechanism, dof: int, torque: float, structure: Structure) -> list[ParameterSpec]:
+    """What friction and transmission of a joint have beyond a plain twin's."""
+    name = mechanism.joints[dof]
+    joint = mechanism.description.joints[name]
+    slides = joint.type == "prismatic"
+    path = f"joint/{name}/"
+    specs = []
+    if structure.stribeck:
+        # Breakaway friction below the Coulomb friction is none: a prior that begins at 0 holds the plain law.
+        breakaway = path + ("breakaway_friction_n" if slides else "breakaway_friction_nm")
+        spec = _friction(breakaway, _at(friction.BREAKAWAY, dof), joint.friction or 0.0, 0.4 * torque)
+        velocity = path + ("stribeck_velocity_m_s" if slides else "stribeck_velocity_rad_s")
+        median = _STRIBECK_M_S if slides else _STRIBECK_RAD_S
+        specs += [
+            replace(spec, initial=1.5 * spec.initial),
+            _log(velocity, _at(friction.STRIBECK, dof), median, STRIBECK_SPREAD),
+        ]
+    if structure.load:
+        share = _linear(path + "load_friction", _at(friction.LOAD, dof), 0.0, LOAD_FRICTION_SD, high=LOAD_FRICTION_MAX)
+        specs.append(replace(share, initial=0.2 * LOAD_FRICTION_SD))
+    if structure.backlash:
+        sd = _BACKLASH_M if slides else _BACKLASH_RAD
+        gap = path + ("backlash_m" if slides else "backlash_rad")
+        gap_spec = _linear(gap, _at(friction.BACKLASH, dof), 0.0, sd, high=_BACKLASH_REACH * sd)
+        specs.append(replace(gap_spec, initial=0.3 * sd))
+    return specs
 
 
 def _motor(
