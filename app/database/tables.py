@@ -169,6 +169,8 @@ calibrations: Final = Table(
     Column("best", Double),
     Column("request", JSONB, nullable=False),
     Column("requested_by", Text, nullable=False, server_default=""),
+    # Why, for people; empty where nobody said. What it publishes says so too.
+    Column("cause", Text, nullable=False, server_default=""),
     Column("reason", Text),
     Column("version", Integer),
     Column("report_html", Text),
@@ -310,10 +312,44 @@ drift_scores: Final = Table(
     Index(None, "at", postgresql_using="brin"),
 )
 
+# What each robot last said of its connection, or its broker for it.
+connections: Final = Table(
+    "connections",
+    metadata,
+    Column("robot", Text, ForeignKey("robots.robot", ondelete="CASCADE"), primary_key=True),
+    Column("state", Text, nullable=False),
+    # The robot's; a will's is from before it connected, so the latest that the robot gave stays.
+    _instant("stamp"),
+    _instant("received_at"),
+    CheckConstraint("state IN ('ONLINE', 'OFFLINE', 'CONNECTIONBROKEN')", name="state"),
+)
+
+# A drift under way, of robots that have one, and what the monitor waits for or proposes about it.
+recalibrations: Final = Table(
+    "recalibrations",
+    metadata,
+    Column("robot", Text, ForeignKey("robots.robot", ondelete="CASCADE"), primary_key=True),
+    Column("version", Integer, nullable=False),
+    _instant("since"),
+    # How far it has drifted, in words.
+    Column("evidence", Text, nullable=False),
+    # By the robot's clock: telemetry between these is from after the change, and was scored.
+    Column("from_ns", BigInteger, nullable=False),
+    Column("to_ns", BigInteger, nullable=False),
+    # How much of it moved: [begin_ns, end_ns, moving_s], oldest first, coarse.
+    Column("moved", JSONB, nullable=False, server_default=text("'[]'::jsonb")),
+    # Of a proposal, NULL before it: why, and the request that would do it.
+    Column("reason", Text),
+    Column("request", JSONB),
+    _instant("proposed_at", optional=True),
+    _instant("updated_at", now=True),
+)
+
 __all__ = [
     "api_keys",
     "audit",
     "calibrations",
+    "connections",
     "dead_letters",
     "descriptions",
     "drift",
@@ -321,6 +357,7 @@ __all__ = [
     "fleets",
     "idempotency_keys",
     "metadata",
+    "recalibrations",
     "recordings",
     "robots",
     "telemetry_batches",
