@@ -15,6 +15,7 @@ from app.api.registered import FleetPath, find_fleet
 from app.api.route import ApiRoute
 from app.registry import fleets as registry
 from app.registry.fleets import Fleet
+from app.registry.recalibration_policy import RecalibrationPolicy
 from app.telemetry import parse_fleet_id
 
 router = APIRouter(prefix="/v1/fleets", tags=["fleets"], route_class=ApiRoute)
@@ -26,6 +27,9 @@ class FleetBody(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
     name: str = Field(default="", max_length=200, description="for people")
+    recalibration: RecalibrationPolicy = Field(
+        default=RecalibrationPolicy(), description="what is done about a robot that has drifted"
+    )
 
 
 class FleetView(FleetBody):
