@@ -26,6 +26,10 @@ def api(
     insecure_local: Annotated[
         bool, typer.Option("--insecure-local", help="Answer without a key; on a loopback address only.")
     ] = False,
+    metrics_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics here too, without a key.")
+    ] = None,
+    metrics_host: Annotated[str, typer.Option(help="Address the metrics listen on.")] = "127.0.0.1",
 ) -> None:
     """Serve the REST interface."""
     import uvicorn
@@ -39,6 +43,8 @@ def api(
         raise InvalidInputError("--insecure-local", f"{host} can be reached from other machines", "--host 127.0.0.1")
     log_to_standard_error()
     app = create_app(create_engine(database_url()), ApiOptions(insecure_local))
+    if metrics_port is not None:
+        _serve_metrics(metrics_host, metrics_port)
     # Streams that never end (events) would hold up a shutdown for ever.
     uvicorn.run(
         app,
