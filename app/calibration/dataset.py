@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from app.telemetry import Channel, FloatArray, Recording, read_only
 from app.twin.declaration import RobotDeclaration
 from app.twin.description import Description
 from app.twin.joint_map import apply_joint_map
-from app.twin.model import TwinModel, build_model
+from app.twin.model import PLAIN, Structure, TwinModel, build_model
 from app.twin.rollout import Motion
 
 TORQUE_WINDOW_S = 1.0
@@ -66,6 +67,7 @@ class Dataset:
         holdout: only judged; shares no instant with `train`.
         digest: of times, values, joint map and split.
         warnings: what is odd about the data, each naming its log or joint.
+        variant: the robot's model with other laws; its joints, and so the stretches, are the same.
     """
 
     model: TwinModel
@@ -73,6 +75,11 @@ class Dataset:
     holdout: tuple[Stretch, ...]
     digest: str
     warnings: tuple[str, ...]
+    variant: Callable[[Structure], TwinModel]
+
+    def with_structure(self, structure: Structure) -> Dataset:
+        """The same data for a model with these laws."""
+        return replace(self, model=self.variant(structure))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +121,8 @@ def make_dataset(
         raise FitImpossibleError("there is no recording to fit")
     known, warnings = _in_si(description, declaration, train)
     judged, more = _in_si(description, declaration, holdout)
-    model = build_model(description, declaration, _logged(known), _channels(known))
+    variant = partial(build_model, description, declaration, _logged(known), _channels(known))
+    model = variant(PLAIN)
     fitted: list[Stretch] = []
     kept: list[Stretch] = []
     for recording in known:
@@ -137,6 +145,7 @@ def make_dataset(
         holdout=tuple(kept),
         digest=_digest(declaration, train, holdout, split),
         warnings=warnings + tuple(w for w in more if w not in warnings),
+        variant=variant,
     )
 
 
@@ -146,6 +155,7 @@ def judged_stretches(
     logs: Sequence[Recording],
     span: tuple[float | None, float | None],
     window_s: float | None,
+    structure: Structure = PLAIN,
 ) -> tuple[TwinModel, tuple[Stretch, ...]]:
     """Prepare recordings to judge a twin by.
 
@@ -155,12 +165,13 @@ def judged_stretches(
         logs: raw recordings.
         span: judge from and to [s since each log's first row]; None: from its start, to its end.
         window_s: length of the windows; None: free runs (windows for torque-driven robots).
+        structure: laws of the twin that is judged.
 
     Raises:
         InvalidInputError: when nothing is left.
     """
     known, _ = _in_si(description, declaration, logs)
-    model = build_model(description, declaration, _logged(known), _channels(known))
+    model = build_model(description, declaration, _logged(known), _channels(known), structure)
     begin = 0.0 if span[0] is None else span[0]
     parts: list[Stretch] = []
     for recording in known:

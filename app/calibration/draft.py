@@ -29,7 +29,7 @@ from app.twin.document import (
     TwinDraft,
     WindowedErrors,
 )
-from app.twin.model import FRICTION_LAW, GRAVITY_M_S2, TIMESTEP_S
+from app.twin.model import GRAVITY_M_S2, TIMESTEP_S
 
 FAIR_IMPROVEMENT: Final = 1.5
 GOOD_IMPROVEMENT: Final = 3.0
@@ -71,7 +71,8 @@ def make_draft(
 ) -> TwinDraft:
     """Everything a twin document holds but its version."""
     model = dataset.model
-    structure = Structure(friction=FRICTION_LAW, controller=model.controller, lag="delay", backlash=False)
+    laws = model.structure
+    structure = Structure(friction=laws.friction, controller=model.controller, lag=laws.lag, backlash=laws.backlash)
     recordings = sorted({part.log for part in (*dataset.train, *dataset.holdout)})
     return TwinDraft(
         robot=request.declaration.robot,

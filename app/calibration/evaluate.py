@@ -12,6 +12,7 @@ from app.telemetry import Recording
 from app.twin.declaration import RobotDeclaration
 from app.twin.description import Description
 from app.twin.document import HoldoutErrors, TwinDocument
+from app.twin.model import named_structure
 
 
 def evaluate_twin(
@@ -42,7 +43,9 @@ def evaluate_twin(
             f"the twin belongs to description {twin.description.sha256[:12]}…, not to {description.sha256[:12]}…",
             "the description it was fitted on",
         )
-    model, parts = judged_stretches(description, declaration, logs, span, window_s)
+    laws = twin.structure
+    structure = named_structure(laws.friction, laws.lag, backlash=laws.backlash)
+    model, parts = judged_stretches(description, declaration, logs, span, window_s, structure)
     positions = judge.simulated_in_world(model, parts, values_of(model, twin))
     found = judge.errors(parts, positions)
     nominal_positions, _ = nominal_reference(model, parts)
