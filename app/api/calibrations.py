@@ -56,6 +56,8 @@ class CalibrationView(BaseModel):
     started_at: datetime | None
     finished_at: datetime | None
     request: CalibrationRequest = Field(description="what was asked for")
+    requested_by: str = Field(description="key:<id>, monitor, or local")
+    cause: str = Field(description="why it was asked for; empty where nobody said")
 
     @classmethod
     def of(cls, job: Calibration) -> CalibrationView:

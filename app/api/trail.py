@@ -21,7 +21,7 @@ class Entry(BaseModel):
     """One move."""
 
     at: datetime
-    who: str = Field(description="key:<id>, calibration:<id>, or local")
+    who: str = Field(description="key:<id>, calibration:<id>, monitor, or local")
     what: str = Field(description="what was done, e.g. activate")
     old: str | None = Field(description="version before; null if there was none")
     new: str | None = Field(description="version after; null if there is none")

@@ -148,10 +148,13 @@ async def _decide(
 ) -> str:
     """Move the new version where its gate and the request say; returns what happened, for people."""
     acceptance = result.acceptance
-    move = Move(f"calibration:{job.id}", acceptance.reason)
+    reason = acceptance.reason
+    if not acceptance.accepted and request.active is not None:
+        reason += f"; version {request.active.version} is kept"
+    move = Move(f"calibration:{job.id}", f"{job.cause}; {reason}" if job.cause else reason)
     if not acceptance.accepted:
         await versions.reject(connection, job.robot, version, move)
-        return acceptance.reason
+        return reason
     if job.request.activate == "never":
         return acceptance.reason
     beaten = versions.Expected(frozenset({request.active.digest} if request.active else ()))

@@ -50,6 +50,8 @@ class Calibration:
         reason: why it failed, or what the gate said about its version.
         version: what it published.
         request: what was asked for.
+        requested_by: who asked.
+        cause: why, for people; empty where nobody said.
         cancel_requested: whether somebody asked it to stop.
         attempts: times a worker began it.
         created_at: when it was asked for.
@@ -67,6 +69,8 @@ class Calibration:
     reason: str | None
     version: int | None
     request: CalibrationRequest
+    requested_by: str
+    cause: str
     cancel_requested: bool
     attempts: int
     created_at: datetime
@@ -99,12 +103,21 @@ class Ending:
 
 
 async def submit(
-    connection: AsyncConnection, robot: RobotId, request: CalibrationRequest, requested_by: str
+    connection: AsyncConnection, robot: RobotId, request: CalibrationRequest, requested_by: str, cause: str = ""
 ) -> Calibration:
-    """Write a job down and queue it, both or neither."""
+    """Write a job down and queue it, both or neither.
+
+    Args:
+        connection: in a transaction.
+        robot: registered.
+        request: what is asked for.
+        requested_by: who asks.
+        cause: why, for people; what becomes of its version is told with it.
+    """
+    body = request.model_dump(mode="json", by_alias=True)
     statement = (
         insert(calibrations)
-        .values(robot=robot, request=request.model_dump(mode="json", by_alias=True), requested_by=requested_by)
+        .values(robot=robot, request=body, requested_by=requested_by, cause=cause)
         .returning(*_COLUMNS)
     )
     calibration = _calibration((await connection.execute(statement)).one())
@@ -278,6 +291,8 @@ def _calibration(row: Row[Any]) -> Calibration:
         reason=row.reason,
         version=row.version,
         request=CalibrationRequest.model_validate(row.request),
+        requested_by=row.requested_by,
+        cause=row.cause,
         cancel_requested=row.cancel_requested,
         attempts=row.attempts,
         created_at=row.created_at,
