@@ -77,3 +77,21 @@ monitor_pass_seconds: Final = Histogram(
     "Time one look at all live robots took.",
     buckets=(0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 120),
 )
+monitor_active: Final = Gauge(
+    "twincal_monitor_active", "1 while this monitor is the one at work, 0 while it stands by."
+)
+monitor_passes: Final = Counter(
+    "twincal_monitor_passes_total", "Passes over all live robots, by how they ended: done, failed.", ["outcome"]
+)
+monitor_robots: Final = Gauge("twincal_monitor_robots", "Robots that the last pass looked at.")
+monitor_looks: Final = Counter(
+    "twincal_monitor_looks_total",
+    "Looks at a robot, by what they gave: scored, unmoved (nothing moved enough), unchanged (no new window), failed.",
+    ["outcome"],
+)
+monitor_failures: Final = Counter(
+    "twincal_monitor_failures_total",
+    "Looks that failed, by what was at fault: declaration, description, version, telemetry, simulation, database, "
+    "unexpected.",
+    ["kind"],
+)

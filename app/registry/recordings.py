@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-from sqlalchemy import Row, func, select, tuple_
+from sqlalchemy import ColumnElement, Row, func, select, tuple_
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import recordings, telemetry_batches
 from app.database.telemetry import MAX_BATCH_SPAN_NS, unpack
 from app.errors import NotFoundError
 from app.telemetry import Recording, RobotId, SampleBatch, assemble_recording
+
+LIVE_SPAN_NS: Final = 30 * 10**9
+"""A live message's samples lie within so long of its stamp, either way [ns]."""
+
+_PACKED: Final = tuple(telemetry_batches.c[name] for name in ("stamp_ns", "sample_count", "names", "layout", "data"))
+_RECEIVED: Final = tuple(telemetry_batches.c[name] for name in ("received_ns", "stamp_ns", "identity"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +132,23 @@ async def load_window(connection: AsyncConnection, robot: str, span: Span) -> li
     return loaded
 
 
+async def load_latest(connection: AsyncConnection, robot: str, span: Span) -> list[Recording]:
+    """The same as `load_window` for a short stretch of live telemetry, in one question that looks at little else.
+
+    Messages whose stamp is more than `LIVE_SPAN_NS` from the stretch are left out: live ones are never so long.
+    """
+    b = telemetry_batches.c
+    columns = (b.boot_id, *_PACKED)
+    statement = select(*columns).where(b.robot == robot, *_within(span, LIVE_SPAN_NS)).order_by(*_RECEIVED)
+    boots: dict[str, list[SampleBatch]] = {}
+    for boot_id, *packed in await connection.execute(statement):
+        boots.setdefault(boot_id, []).append(_cut(unpack(*packed), span))
+    found = [
+        assemble_recording(boot_id or robot, batches) for boot_id, batches in boots.items() if any(map(len, batches))
+    ]
+    return sorted(found, key=lambda recording: recording.origin_ns)
+
+
 async def load_batches(
     connection: AsyncConnection, robot: str, span: Span, boot_id: str | None = None
 ) -> list[SampleBatch]:
@@ -138,19 +161,22 @@ async def load_batches(
         boot_id: only this boot's; None: all.
     """
     b = telemetry_batches.c
-    statement = select(b.stamp_ns, b.sample_count, b.names, b.layout, b.data).where(
-        b.robot == robot,
-        # The key and the partitions know stamps; a batch's samples are within MAX_BATCH_SPAN_NS of its own.
-        b.stamp_ns >= _int64(span.from_ns - MAX_BATCH_SPAN_NS),
-        b.stamp_ns < _int64(span.to_ns + MAX_BATCH_SPAN_NS),
+    # The key and the partitions know stamps; a batch's samples are within MAX_BATCH_SPAN_NS of its own.
+    statement = select(*_PACKED).where(b.robot == robot, *_within(span, MAX_BATCH_SPAN_NS)).order_by(*_RECEIVED)
+    if boot_id is not None:
+        statement = statement.where(b.boot_id == boot_id)
+    batches = (_cut(unpack(*row), span) for row in await connection.execute(statement))
+    return [batch for batch in batches if len(batch)]
+
+
+def _within(span: Span, around_ns: int) -> tuple[ColumnElement[bool], ...]:
+    b = telemetry_batches.c
+    return (
+        b.stamp_ns >= _int64(span.from_ns - around_ns),
+        b.stamp_ns < _int64(span.to_ns + around_ns),
         b.last_ns >= _int64(span.from_ns),
         b.first_ns < _int64(span.to_ns),
     )
-    if boot_id is not None:
-        statement = statement.where(b.boot_id == boot_id)
-    statement = statement.order_by(b.received_ns, b.stamp_ns, b.identity)
-    batches = (_cut(unpack(*row), span) for row in await connection.execute(statement))
-    return [batch for batch in batches if len(batch)]
 
 
 def _int64(instant_ns: int) -> int:
