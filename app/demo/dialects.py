@@ -40,19 +40,22 @@ class Message:
     content_type: str
 
 
-def messages(recording: Recording, dialect: Dialect, origin_ns: int, boot_id: str) -> Iterator[Message]:
-    """A recording as its robot tells it.
+def messages(
+    recording: Recording, dialect: Dialect, origin_ns: int, boot_id: str, first_seq: int = 0
+) -> Iterator[Message]:
+    """A recording, or a piece of one, as its robot tells it.
 
     Args:
         recording: what was measured and asked.
         dialect: which payload.
         origin_ns: stamp of the first row, nanoseconds since the epoch.
         boot_id: names this run of the robot; a JointState has no place for it.
+        first_seq: sequence number of the first message; nor for this.
     """
     if dialect == "ros":
         yield from _joint_states(recording, origin_ns)
         return
-    for seq, start in enumerate(range(0, len(recording), ROWS_PER_BATCH)):
+    for seq, start in enumerate(range(0, len(recording), ROWS_PER_BATCH), first_seq):
         rows = slice(start, start + ROWS_PER_BATCH)
         t_ns = recording.t_ns[rows]
         batch = SampleBatch(

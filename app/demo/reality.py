@@ -7,6 +7,7 @@ than the encoders can see (tests/unit/test_demo_reality.py states the figure).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -23,6 +24,8 @@ from app.twin.description import Description, Joint
 STEP_NS: Final = 250_000
 SETTLE_S: Final = 3.0
 """Time the robot holds its first command before the recording starts."""
+MAX_LATENCY_S: Final = 0.1
+"""Of a command: for so long what was asked is remembered."""
 # MuJoCo's friction loss is soft: a joint that should stick creeps with a speed of (1 - impedance)/impedance times the
 # acceleration the friction prevents, times half the time constant. With these it is below 1e-7 rad/s on this arm.
 _FRICTION_IMPEDANCE: Final = (0.9999, 0.9999, 0.001, 0.5, 2.0)
@@ -53,24 +56,106 @@ def simulate(
     Returns:
         Position, velocity and command_position of the commanded joints, joints in sorted order, times from 0.
     """
-    model = build_model(description, gains, truth, step_ns)
-    stride = _stride(commands.t_ns, step_ns)
-    settle = round(SETTLE_S * 1e9) // step_ns
-    targets = _delayed_targets(commands, truth.command_latency_s, step_ns, settle, stride)
-    data = mujoco.MjData(model)
-    order = [commands.names.index(model.joint(i).name) for i in range(model.nq)]
-    targets = targets[:, order]
-    data.qpos[:] = targets[0]
-    start = np.zeros(mujoco.mj_stateSize(model, mujoco.mjtState.mjSTATE_FULLPHYSICS))
-    mujoco.mj_getState(model, data, start, mujoco.mjtState.mjSTATE_FULLPHYSICS)
-    states, _ = mujoco.rollout.rollout(model, data, start, targets)
-    # A state is [time, q, v]; state i is the one after step i, so row k of the log is state settle + k * stride - 1.
-    rows = settle - 1 + stride * np.arange(len(commands.t_ns))
-    q = states[0, rows, 1 : 1 + model.nq]
-    # Velocities of a semi-implicit step belong to its middle: the mean of two neighbours belongs to the row's instant.
-    after = np.minimum(rows + 1, states.shape[1] - 1)
-    v = 0.5 * (states[0, rows, 1 + model.nq :] + states[0, after, 1 + model.nq :])
-    return _record(name, commands, truth, [model.joint(i).name for i in range(model.nq)], (q, v))
+    return Reality(description, gains, truth, step_ns=step_ns).follow(commands, name)
+
+
+class Reality:
+    """A robot with a hidden truth that goes on from where it was: what it follows may come in pieces.
+
+    Args:
+        description: fixed base; revolute, continuous, prismatic and fixed joints.
+        gains: of the position controller, by joint; continuous in time.
+        truth: what the description doesn't say.
+        step_ns: of the physics.
+    """
+
+    def __init__(
+        self, description: Description, gains: Mapping[str, Gains], truth: Truth, *, step_ns: int = STEP_NS
+    ) -> None:
+        self._description, self._gains, self._step_ns = description, gains, step_ns
+        self._rng = np.random.default_rng([truth.noise_seed, 11])
+        self._state = self._past = np.empty(0)
+        self.become(truth)
+
+    def become(self, truth: Truth) -> None:
+        """Be like this from now on, in mid-motion: positions and speeds stay, only what acts on them changes."""
+        if truth.command_latency_s > MAX_LATENCY_S:
+            raise ValueError(f"commands are remembered for {MAX_LATENCY_S} s, not for {truth.command_latency_s} s")
+        self.truth = truth
+        self._model = build_model(self._description, self._gains, truth, self._step_ns)
+        self._joints = [self._model.joint(i).name for i in range(self._model.nq)]
+
+    def follow(self, commands: Commands, name: str = "simulated") -> Recording:
+        """Follow commands that begin where the last ones ended; before the first ones the robot settles.
+
+        Args:
+            commands: evenly spaced; the spacing is a multiple of the physics' step.
+            name: of the recording.
+
+        Returns:
+            What its encoders say, at the commands' times; joints in sorted order.
+        """
+        stride = _stride(commands.t_ns, self._step_ns)
+        asked = commands.position[:, [commands.names.index(joint) for joint in self._joints]]
+        if not self._state.size:
+            self._settle(asked[0], stride)
+        targets = self._delayed(asked, stride)
+        # State i is the one after i steps: row k is measured at state k * stride.
+        states = np.vstack([self._state, self._step(targets)])
+        rows = stride * np.arange(len(asked))
+        nq = self._model.nq
+        # A semi-implicit step's velocity belongs to its middle: the mean of two neighbours, to the row's instant.
+        v = 0.5 * (states[rows, 1 + nq :] + states[rows + 1, 1 + nq :])
+        return self._record(name, commands, (states[rows, 1 : 1 + nq], v))
+
+    def _settle(self, first: FloatArray, stride: int) -> None:
+        data = mujoco.MjData(self._model)
+        data.qpos[:] = first
+        self._state = np.zeros(mujoco.mj_stateSize(self._model, mujoco.mjtState.mjSTATE_FULLPHYSICS))
+        mujoco.mj_getState(self._model, data, self._state, mujoco.mjtState.mjSTATE_FULLPHYSICS)
+        row_ns = stride * self._step_ns
+        self._past = np.tile(first, (math.ceil(MAX_LATENCY_S * 1e9 / row_ns) + 1, 1))
+        self._step(np.tile(first, (round(SETTLE_S * 1e9) // self._step_ns, 1)))
+
+    def _step(self, targets: FloatArray) -> FloatArray:
+        """States after each step, [time, q, v], shape (steps, 1 + 2 n); the last one is where the robot is now."""
+        data = mujoco.MjData(self._model)
+        states, _ = mujoco.rollout.rollout(self._model, data, self._state, targets)
+        self._state = states[0, -1].copy()
+        return np.asarray(states[0], dtype=np.float64)
+
+    def _delayed(self, asked: FloatArray, stride: int) -> FloatArray:
+        """Each physics step's mean of the held command, delayed: shape (T * stride, n)."""
+        step_s = self._step_ns * 1e-9
+        row_s = stride * step_s
+        held = np.vstack([self._past, asked])
+        integral = np.vstack([np.zeros((1, held.shape[1])), np.cumsum(held, axis=0) * row_s])
+        at_s = row_s * (np.arange(len(held) + 1) - len(self._past))
+        # A leapfrog step's force belongs to the instant the step begins at: the mean is centred there.
+        edges_s = (np.arange(len(asked) * stride + 1) - 0.5) * step_s - self.truth.command_latency_s
+        self._past = held[-len(self._past) :]
+        columns = [np.diff(np.interp(edges_s, at_s, column)) / step_s for column in integral.T]
+        return np.stack(columns, axis=1)
+
+    def _record(self, name: str, commands: Commands, motion: tuple[FloatArray, FloatArray]) -> Recording:
+        encoder, rng = self.truth.encoder, self._rng
+        position = _measure(motion[0], encoder.position_noise_rad, encoder.position_step_rad, rng)
+        velocity = _measure(motion[1], encoder.velocity_noise_rad_s, encoder.velocity_step_rad_s, rng)
+        names = tuple(sorted(self._joints))
+        columns = [self._joints.index(n) for n in names]
+        asked = [commands.names.index(n) for n in names]
+        return Recording(
+            name=name,
+            origin_ns=0,
+            t_ns=commands.t_ns.copy(),
+            names=names,
+            channels={
+                "position": position[:, columns],
+                "velocity": velocity[:, columns],
+                "command_position": commands.position[:, asked].copy(),
+            },
+            context={},
+        )
 
 
 def build_model(
@@ -148,46 +233,6 @@ def _stride(t_ns: IntArray, step_ns: int) -> int:
     if len(spacing) != 1 or spacing[0] % step_ns:
         raise ValueError(f"commands must be evenly spaced, by a multiple of {step_ns} ns")
     return int(spacing[0]) // step_ns
-
-
-def _delayed_targets(commands: Commands, latency_s: float, step_ns: int, settle: int, stride: int) -> FloatArray:
-    """Each physics step's mean of the held command, delayed: shape (settle + T * stride, n)."""
-    row_s = stride * step_ns * 1e-9
-    rows = len(commands.t_ns)
-    held = np.vstack([np.zeros((1, commands.position.shape[1])), np.cumsum(commands.position, axis=0) * row_s])
-    integral_at_s = np.arange(rows + 1) * row_s
-    # A leapfrog step's force belongs to the instant the step begins at: the mean is centred there.
-    edges_s = (np.arange(-settle, rows * stride + 1) - 0.5) * (step_ns * 1e-9) - latency_s
-    columns = []
-    for joint in range(commands.position.shape[1]):
-        inside = np.interp(edges_s, integral_at_s, held[:, joint])
-        before = np.minimum(edges_s, 0.0) * commands.position[0, joint]  # the first command holds before its row
-        columns.append(np.diff(inside + before) / (step_ns * 1e-9))
-    return np.stack(columns, axis=1)
-
-
-def _record(
-    name: str, commands: Commands, truth: Truth, joints: list[str], motion: tuple[FloatArray, FloatArray]
-) -> Recording:
-    rng = np.random.default_rng([truth.noise_seed, 11])
-    encoder = truth.encoder
-    position = _measure(motion[0], encoder.position_noise_rad, encoder.position_step_rad, rng)
-    velocity = _measure(motion[1], encoder.velocity_noise_rad_s, encoder.velocity_step_rad_s, rng)
-    names = tuple(sorted(joints))
-    columns = [joints.index(n) for n in names]
-    asked = [commands.names.index(n) for n in names]
-    return Recording(
-        name=name,
-        origin_ns=0,
-        t_ns=commands.t_ns.copy(),
-        names=names,
-        channels={
-            "position": position[:, columns],
-            "velocity": velocity[:, columns],
-            "command_position": commands.position[:, asked].copy(),
-        },
-        context={},
-    )
 
 
 def _measure(values: FloatArray, noise: float, step: float, rng: np.random.Generator) -> FloatArray:

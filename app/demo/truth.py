@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -61,6 +61,20 @@ class Truth:
     command_latency_s: float
     encoder: Encoder
     noise_seed: int
+
+    def with_friction(self, factor: float) -> Truth:
+        """The same robot with dry and viscous friction of every joint so many times what they are."""
+        return replace(
+            self,
+            drivetrains={
+                joint: replace(
+                    drive,
+                    coulomb_friction_nm=factor * drive.coulomb_friction_nm,
+                    viscous_damping_nm_s_per_rad=factor * drive.viscous_damping_nm_s_per_rad,
+                )
+                for joint, drive in self.drivetrains.items()
+            },
+        )
 
     def parameters(self, description: Description) -> dict[str, float]:
         """The truth under the parameter names of a twin document, in the units those names end in."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 
 from app.demo.arm import GAINS, TYPICAL, Drivetrain, Gains, arm_urdf
-from app.demo.motion import Commands, excitation
-from app.demo.reality import simulate
+from app.demo.motion import Commands, excitation, work
+from app.demo.reality import Reality, simulate
 from app.demo.truth import (
     LATENCY_RANGE_S,
     PERFECT_ENCODER,
@@ -157,6 +158,58 @@ def test_reality_is_accurate_to_a_hundredth_of_an_encoder_step(arm: Description)
     coarse = simulate(arm, GAINS, hidden, motion).channels["position"]
     fine = simulate(arm, GAINS, hidden, motion, step_ns=62_500).channels["position"]
     assert math.sqrt(float(np.mean((coarse - fine) ** 2))) < 4e-6
+
+
+def test_a_robot_that_follows_in_pieces_goes_where_it_goes_in_one(arm: Description) -> None:
+    hidden = replace(draw_truth(arm, seed=0, robot_index=0), encoder=PERFECT_ENCODER)
+    whole = excitation(arm, seed=2, duration_s=4.0)
+    reality = Reality(arm, GAINS, hidden)
+    pieces = [
+        reality.follow(Commands(whole.t_ns[:50].copy(), whole.names, whole.position[first : first + 50].copy()))
+        for first in range(0, 800, 50)
+    ]
+    in_one = simulate(arm, GAINS, hidden, whole)
+    for channel, tolerance in (("position", 1e-9), ("velocity", 1e-7)):
+        joined = np.vstack([piece.channels[channel] for piece in pieces])  # type: ignore[index]  # literal keys
+        np.testing.assert_allclose(joined, in_one.channels[channel], atol=tolerance)  # type: ignore[index]
+
+
+def test_friction_that_rises_in_mid_motion_moves_nothing_at_once_and_takes_half_as_much_torque_again() -> None:
+    drive = Drivetrain(coulomb_friction_nm=0.7, viscous_damping_nm_s_per_rad=0.3, armature_kg_m2=0.05)
+    healthy = truth(drive)
+    worn = healthy.with_friction(1.5)
+    assert worn.drivetrains["hinge"].coulomb_friction_nm == pytest.approx(1.05)
+    assert worn.drivetrains["hinge"].viscous_damping_nm_s_per_rad == pytest.approx(0.45)
+    assert worn.drivetrains["hinge"].armature_kg_m2 == 0.05
+    speed = 0.4
+    asked = np.asarray(speed * np.arange(1600) / 200.0, dtype=np.float64)
+    reality = Reality(one_joint(axis=(0, 0, 1), com=(0, 0, 0)), {"hinge": GAIN}, healthy)
+    before = positions(reality.follow(commands(asked[:800])))
+    reality.become(worn)
+    after = positions(reality.follow(commands(asked[800:])))
+    assert after[0] - before[-1] == pytest.approx(speed / 200.0, abs=2e-6)
+    lag = (0.5 * (0.7 + 0.3 * speed)) / GAIN.kp_nm_per_rad
+    assert (after[-1] - asked[-1]) - (before[-1] - asked[799]) == pytest.approx(-lag, abs=2e-6)
+
+
+def test_work_is_another_motion_within_the_limits_and_goes_on_where_it_was(arm: Description) -> None:
+    pieces = list(itertools.islice(work(arm, seed=1, rows=50), 240))
+    assert all(piece.t_ns[0] == 0 and len(piece.t_ns) == 50 for piece in pieces)
+    position = np.vstack([piece.position for piece in pieces])
+    speed = np.abs(np.diff(position, axis=0)) * 200.0
+    for column, name in enumerate(pieces[0].names):
+        joint = arm.joints[name]
+        assert joint.lower is not None
+        assert joint.upper is not None
+        assert joint.velocity_limit is not None
+        assert joint.lower < position[:, column].min()
+        assert position[:, column].max() < joint.upper
+        assert 0.25 * joint.velocity_limit < speed[:, column].max() < 0.75 * joint.velocity_limit
+    # No jump between pieces: the highest acceleration is that of a move.
+    assert np.abs(np.diff(speed, axis=0)).max() * 200.0 < 30.0
+    assert np.mean(speed.max(axis=1) > 0.05) > 0.6  # it works most of the time
+    again = list(itertools.islice(work(arm, seed=1, rows=50), 2))
+    np.testing.assert_array_equal(again[1].position, pieces[1].position)
 
 
 def test_the_described_robot_is_far_from_every_real_one(arm: Description) -> None:
