@@ -1,4 +1,6 @@
-"""The compiled rollout: the twin's dynamics stepped for several parameter sets in lockstep, without the GIL.
+"""The compiled rollout: the twin's dynamics stepped for several lanes in lockstep, without the GIL.
+
+A lane is one parameter set driven by one motion; neither need be another lane's, and no lane feels another.
 
 Held equal to the PyBullet world (`world.py`) by tests; the search runs here, what is published is judged there.
 
@@ -8,38 +10,28 @@ alone, touch this file, or an old rollout keeps running.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 from numba import njit
 
 from app.telemetry import FloatArray, IntArray
 from app.twin.actuator import COMMAND_COLUMNS, average_command, continued_velocity, held_torque, ticks
+from app.twin.batch import Batch, Drive, batch_of
 from app.twin.dynamics import LANES, Space, Tree, mass_and_bias, space_for
 from app.twin.friction import JOINT_ROWS, OFFSET
 from app.twin.lockstep import Parameters, Scratch, implicit_step, scratch_for
 
-__all__ = ["DIVERGED_RAD_S", "Drive", "Parameters", "run"]
+__all__ = ["DIVERGED_RAD_S", "Drive", "Parameters", "run", "run_lanes"]
 
 # A joint that turns this fast has diverged; PyBullet itself stops at 100 rad/s without saying so.
 DIVERGED_RAD_S = 90.0
 
 
-class Drive(NamedTuple):
-    """What was asked of the robot, and when to look at it; times in seconds of the recording."""
-
-    t: FloatArray  # (T,)
-    command: FloatArray  # (T, n, COMMAND_COLUMNS)
-    rate_hz: float  # of a sampled controller; 0 = continuous
-    t_out: FloatArray  # (K,), not before the start
-    begin: float
-    dt: float
-
-
 def run(
     tree: Tree, parameters: Parameters, drive: Drive, q0: FloatArray, v0: FloatArray
 ) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Roll the lanes of a batch out.
+    """Roll one motion out for several parameter sets.
 
     Args:
         tree: the mechanism.
@@ -53,15 +45,43 @@ def run(
         and for each lane 1 if it diverged, from where on its values are NaN.
     """
     n, lanes = q0.shape
+    count = len(drive.t_out)
+    out_q, out_v = np.full((2, lanes * count, n), np.nan)
+    diverged = run_lanes(tree, parameters, [drive] * lanes, (q0, v0), (out_q, out_v, range(0, lanes * count, count)))
+    shape = (lanes, count, n)
+    return np.moveaxis(out_q.reshape(shape), 0, 2), np.moveaxis(out_v.reshape(shape), 0, 2), diverged
+
+
+def run_lanes(
+    tree: Tree,
+    parameters: Parameters,
+    drives: Sequence[Drive],
+    start: tuple[FloatArray, FloatArray],
+    out: tuple[FloatArray, FloatArray, Sequence[int]],
+) -> IntArray:
+    """Roll the lanes of a batch out.
+
+    Args:
+        tree: the mechanism.
+        parameters: one set a lane, `LANES` at most.
+        drives: one a lane, all with the same step and controller rate.
+        start: true initial positions [rad] and velocities [rad/s], shape (n, lanes) each.
+        out: where measured positions and velocities are written, shape (rows, n) each, and each lane's first row; what
+            a lane doesn't reach stays as it is.
+
+    Returns:
+        For each lane 1 if it diverged, shape (lanes,).
+    """
+    q0, v0 = start
+    n, lanes = q0.shape
     if lanes > LANES:
         raise ValueError(f"{lanes} parameter sets, but a batch holds {LANES}")
-    out_q = np.full((len(drive.t_out), n, lanes), np.nan)
-    out_v = np.full((len(drive.t_out), n, lanes), np.nan)
+    batch = batch_of(drives, parameters.latency, out[2])
     diverged = np.zeros(lanes, dtype=np.int64)
     filled = Parameters(*(_filled(each) for each in parameters))
     space, scratch = space_for(len(tree.parent), n), scratch_for(filled, lanes)
-    _roll(tree, filled, drive, _filled(q0), _filled(v0), space, scratch, out_q, out_v, diverged)
-    return out_q, out_v, diverged
+    _roll(tree, filled, batch, _filled(q0), _filled(v0), space, scratch, out[0], out[1], diverged)
+    return diverged
 
 
 def _filled(array: FloatArray) -> FloatArray:
@@ -73,7 +93,7 @@ def _filled(array: FloatArray) -> FloatArray:
 def _roll(
     tree: Tree,
     parameters: Parameters,
-    drive: Drive,
+    batch: Batch,
     q: FloatArray,
     v: FloatArray,
     space: Space,
@@ -83,29 +103,40 @@ def _roll(
     diverged: IntArray,
 ) -> None:
     n = q.shape[0]
-    dt = drive.dt
+    dt = batch.dt
     inertial = parameters.inertial.reshape(len(tree.parent), 10 * LANES)
-    total = len(drive.t_out)
-    k_q, k_v = 0, 0  # positions and velocities reported
+    for l in range(len(scratch.row)):
+        scratch.k_q[l], scratch.k_v[l] = batch.out_first[l], batch.out_first[l]
     step = 0
-    while k_v < total:
-        t = drive.begin + step * dt
+    while _mark_moving(batch, diverged, scratch) > 0:
         # The first step is half as long: it takes a velocity at the start to one half a step after it.
         length = 0.5 * dt if step == 0 else dt
         _continue_velocities(v, step, scratch)
-        _take_command(parameters, drive, t, length, q, step, scratch)
+        _take_commands(parameters, batch, length, q, step, scratch)
         mass_and_bias(tree, inertial, parameters.gravity, q, scratch.v_now, space)
         implicit_step(space, q, v, length, scratch)
-        k_q = _report_positions(drive, t, q, parameters.joint[OFFSET], scratch, k_q, out_q)
-        k_v = _report_velocities(drive, t, length, v, scratch, k_v, out_v)
+        for l in range(len(scratch.row)):
+            t = batch.begin[l] + step * dt
+            _report_positions(batch, l, t, q, parameters.joint[OFFSET], scratch, out_q)
+            _report_velocities(batch, l, t, length, v, scratch, out_v)
         for i in range(n):
             for l in range(LANES):
                 scratch.v_before[i, l] = v[i, l]
                 v[i, l] = scratch.v_next[i, l]
                 q[i, l] += dt * v[i, l]
-        if _mark_diverged(q, v, diverged) == len(diverged):
-            return
+        _mark_diverged(q, v, diverged, scratch)
         step += 1
+
+
+@njit(cache=True, error_model="numpy", inline="always")
+def _mark_moving(batch: Batch, diverged: IntArray, scratch: Scratch) -> int:
+    """Mark the lanes that have outputs to come and haven't diverged; how many there are."""
+    count = 0
+    for l in range(len(diverged)):
+        moving = diverged[l] == 0 and scratch.k_v[l] < batch.out_end[l]
+        scratch.moving[l] = 1 if moving else 0
+        count += scratch.moving[l]
+    return count
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -119,84 +150,93 @@ def _continue_velocities(v: FloatArray, step: int, scratch: Scratch) -> None:
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _report_positions(
-    drive: Drive, t: float, q: FloatArray, offset: FloatArray, scratch: Scratch, k: int, out: FloatArray
-) -> int:
-    """Write positions up to the step's end; the first output not written."""
-    n = len(q)
-    while k < len(drive.t_out) and drive.t_out[k] <= t + drive.dt:
-        since = drive.t_out[k] - t
-        for i in range(n):
-            for l in range(out.shape[2]):
-                out[k, i, l] = q[i, l] + since * scratch.v_next[i, l] + offset[i, l]
+    batch: Batch, l: int, t: float, q: FloatArray, offset: FloatArray, scratch: Scratch, out: FloatArray
+) -> None:
+    """Write a lane's positions up to the step's end."""
+    k = scratch.k_q[l]
+    while k < batch.out_end[l] and batch.t_out[k] <= t + batch.dt:
+        since = batch.t_out[k] - t
+        at = batch.place[l] + k - batch.out_first[l]
+        for i in range(len(q)):
+            out[at, i] = q[i, l] + since * scratch.v_next[i, l] + offset[i, l]
         k += 1
-    return k
+    scratch.k_q[l] = k
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def _report_velocities(
-    drive: Drive, t: float, length: float, v: FloatArray, scratch: Scratch, k: int, out: FloatArray
-) -> int:
-    """Write velocities up to the step's middle, where v⁺ belongs; the first output not written."""
-    n = len(v)
-    middle = t + 0.5 * drive.dt
-    while k < len(drive.t_out) and drive.t_out[k] <= middle:
-        share = 1.0 - (middle - drive.t_out[k]) / length
-        for i in range(n):
-            for l in range(out.shape[2]):
-                out[k, i, l] = v[i, l] + share * (scratch.v_next[i, l] - v[i, l])
+    batch: Batch, l: int, t: float, length: float, v: FloatArray, scratch: Scratch, out: FloatArray
+) -> None:
+    """Write a lane's velocities up to the step's middle, where v⁺ belongs."""
+    middle = t + 0.5 * batch.dt
+    k = scratch.k_v[l]
+    while k < batch.out_end[l] and batch.t_out[k] <= middle:
+        share = 1.0 - (middle - batch.t_out[k]) / length
+        at = batch.place[l] + k - batch.out_first[l]
+        for i in range(len(v)):
+            out[at, i] = v[i, l] + share * (scratch.v_next[i, l] - v[i, l])
         k += 1
-    return k
+    scratch.k_v[l] = k
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _mark_diverged(q: FloatArray, v: FloatArray, diverged: IntArray) -> int:
-    """Turn lanes in which a joint is too fast to NaN; the number of lanes lost so far."""
+def _mark_diverged(q: FloatArray, v: FloatArray, diverged: IntArray, scratch: Scratch) -> None:
+    """Turn lanes in which a joint is too fast to NaN; what a lane does after its last output doesn't count."""
     n = len(q)
-    lost = 0
     for l in range(len(diverged)):
+        if scratch.moving[l] == 0:
+            continue
         for i in range(n):
             if not abs(v[i, l]) < DIVERGED_RAD_S:
                 diverged[l] = 1
         if diverged[l] == 1:
-            lost += 1
             for i in range(n):
                 q[i, l] = np.nan
                 v[i, l] = np.nan
-    return lost
 
 
 @njit(cache=True, error_model="numpy")
-def _take_command(
-    parameters: Parameters, drive: Drive, t: float, length: float, q: FloatArray, step: int, scratch: Scratch
+def _take_commands(
+    parameters: Parameters, batch: Batch, length: float, q: FloatArray, step: int, scratch: Scratch
 ) -> None:
-    """Bring each lane's delayed command up to the step that begins at t; sample the controller where it has a rate."""
+    """Bring each lane's delayed command up to the step; sample the controller where it has a rate."""
     n = len(q)
     one = scratch.one_command
-    tick = drive.rate_hz > 0.0 and ticks(drive.rate_hz, t, drive.dt, step)
-    last = len(drive.t) - 1
     for l in range(len(scratch.row)):
-        end = t + 0.5 * drive.dt - parameters.latency[l]
-        row = scratch.row[l]
-        if scratch.settled[l] == 0 or (row < last and drive.t[row + 1] < end):
-            row, whole = average_command(drive.t, drive.command, row, end - length, end, one)
+        t = batch.begin[l] + step * batch.dt
+        end = t + 0.5 * batch.dt - parameters.latency[l]
+        first, row = batch.first[l], scratch.row[l]
+        last = batch.end[l] - first - 1
+        if scratch.settled[l] == 0 or (row < last and batch.t[first + row + 1] < end):
+            rows_t, rows = batch.t[first : batch.end[l]], batch.command[first : batch.end[l]]
+            row, whole = average_command(rows_t, rows, row, end - length, end, one)
             scratch.row[l] = row
             scratch.settled[l] = 1 if whole else 0
             for i in range(n):
                 for c in range(COMMAND_COLUMNS):
                     scratch.command[i, c * LANES + l] = one[i, c]
-        if drive.rate_hz > 0.0:
-            for i in range(n):
-                scratch.held[i, l] = scratch.next_held[i, l]
-        if tick:
-            for i in range(n):
-                scratch.one[0, i], scratch.one[1, i] = q[i, l], scratch.v_now[i, l]
-                for r in range(JOINT_ROWS):
-                    scratch.one_joint[r, i] = scratch.joint[i, r * LANES + l]
-                for c in range(COMMAND_COLUMNS):
-                    one[i, c] = scratch.command[i, c * LANES + l]
-            held_torque(scratch.one[0], scratch.one[1], scratch.one_joint, one, scratch.one[2])
-            for i in range(n):
-                # the step reaches from half a step before the tick to half a step after it
-                before = scratch.one[2, i] if step == 0 else scratch.next_held[i, l]
-                scratch.held[i, l] = 0.5 * (before + scratch.one[2, i])
-                scratch.next_held[i, l] = scratch.one[2, i]
+        if batch.rate_hz > 0.0:
+            _sample(ticks(batch.rate_hz, t, batch.dt, step), l, q, step, scratch)
+
+
+@njit(cache=True, error_model="numpy")
+def _sample(tick: bool, l: int, q: FloatArray, step: int, scratch: Scratch) -> None:
+    """What a controller with a rate holds over this step; a new torque where it ticks."""
+    n = len(q)
+    for i in range(n):
+        scratch.held[i, l] = scratch.next_held[i, l]
+    if not tick:
+        return
+    one, joint, command = scratch.one, scratch.one_joint, scratch.one_command
+    for i in range(n):
+        one[0, i], one[1, i] = q[i, l], scratch.v_now[i, l]
+        for r in range(JOINT_ROWS):
+            joint[r, i] = scratch.joint[i, r * LANES + l]
+        for c in range(COMMAND_COLUMNS):
+            command[i, c] = scratch.command[i, c * LANES + l]
+    held_torque(one[0], one[1], joint, command, one[2])
+    for i in range(n):
+        # the step reaches from half a step before the tick to half a step after it
+        before = one[2, i] if step == 0 else scratch.next_held[i, l]
+        scratch.held[i, l] = 0.5 * (before + one[2, i])
+        scratch.next_held[i, l] = one[2, i]

@@ -73,6 +73,9 @@ class Scratch(NamedTuple):
     wrong: FloatArray  # (LANES,)
     row: IntArray  # command row each lane is at, (lanes,)
     settled: IntArray  # 1 where one row of commands filled the lane's last step, (lanes,)
+    moving: IntArray  # 1 where the lane has outputs to come, (lanes,)
+    k_q: IntArray  # the next position to report, (lanes,)
+    k_v: IntArray  # the next velocity
     one: FloatArray  # (6, n)
     one_joint: FloatArray  # (JOINT_ROWS, n)
     one_command: FloatArray  # (n, COMMAND_COLUMNS)
@@ -108,6 +111,9 @@ def scratch_for(parameters: Parameters, lanes: int) -> Scratch:
         wrong=np.zeros(LANES),
         row=np.zeros(lanes, dtype=np.int64),
         settled=np.zeros(lanes, dtype=np.int64),
+        moving=np.zeros(lanes, dtype=np.int64),
+        k_q=np.zeros(lanes, dtype=np.int64),
+        k_v=np.zeros(lanes, dtype=np.int64),
         one=np.zeros((6, n)),
         one_joint=np.zeros((JOINT_ROWS, n)),
         one_command=np.zeros((n, COMMAND_COLUMNS)),

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from app.telemetry import FloatArray
+from app.telemetry import FloatArray, IntArray
 from app.twin import friction
+from app.twin.batch import Drive, steps_of
 from app.twin.dynamics import LANES
-from app.twin.kernel import Drive, Parameters, run
+from app.twin.kernel import Parameters, run_lanes
 from app.twin.model import TIMESTEP_S, TwinModel
 
 __all__ = ["LANES", "Motion", "Trajectory", "available_cores", "drive_of", "rollout"]
@@ -62,7 +63,8 @@ def drive_of(model: TwinModel, motion: Motion) -> Drive:
 def rollout(model: TwinModel, motions: Sequence[Motion], values: FloatArray) -> list[Trajectory]:
     """Simulate every motion with every parameter set, on all cores.
 
-    The result depends neither on the number of cores nor on what else is in the batch.
+    Each pair of the two is a lane of a kernel call, and all lanes of a call are stepped as far as the longest: lanes of
+    like length go together. The result depends neither on the number of cores nor on what else is in the batch.
 
     Args:
         model: the robot.
@@ -72,35 +74,62 @@ def rollout(model: TwinModel, motions: Sequence[Motion], values: FloatArray) -> 
     Returns:
         One trajectory a motion.
     """
-    chunks = [values[start : start + LANES] for start in range(0, len(values), LANES)]
-    packed = [model.pack(chunk) for chunk in chunks]
-    jobs = [(motion, parameters) for motion in motions for parameters in packed]
-    # longest first, so that no core waits for one that began late
-    order = sorted(range(len(jobs)), key=lambda i: -len(jobs[i][0].t_out_s))
+    packed = model.pack(values)
+    drives = [drive_of(model, motion) for motion in motions]
+    sets, n = len(values), model.mechanism.n
+    firsts = np.cumsum([0, *(sets * len(motion.t_out_s) for motion in motions)]).tolist()
+    work = _Work(model, motions, drives, packed, firsts, *np.full((2, firsts[-1], n), np.nan))
+    longest_first = sorted(range(len(motions)), key=lambda m: -steps_of(drives[m]))
+    lanes = [(m, p) for m in longest_first if len(motions[m].t_out_s) for p in range(sets)]
+    chunks = [lanes[start : start + LANES] for start in range(0, len(lanes), LANES)]
     with ThreadPoolExecutor(max_workers=available_cores()) as pool:
-        futures = {i: pool.submit(_simulate, model, *jobs[i]) for i in order}
-        results = [futures[i].result() for i in range(len(jobs))]
-    count = len(packed)
-    return [_joined(results[i * count : (i + 1) * count]) for i in range(len(motions))]
+        lost = dict(pair for pairs in pool.map(work.simulate, chunks) for pair in pairs)
+    return [work.trajectory(m, sets, np.array([lost.get((m, p), 0) for p in range(sets)])) for m in range(len(motions))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """All that the kernel calls of one rollout share.
+
+    Attributes:
+        model: the robot.
+        motions: what to simulate.
+        drives: the same for the kernel.
+        packed: all parameter sets.
+        firsts: first output row of each motion.
+        position: of every motion, set and output time, shape (rows, n).
+        velocity: likewise.
+    """
+
+    model: TwinModel
+    motions: Sequence[Motion]
+    drives: Sequence[Drive]
+    packed: Parameters
+    firsts: Sequence[int]
+    position: FloatArray
+    velocity: FloatArray
+
+    def simulate(self, lanes: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
+        """Run (motion, parameter set) pairs, `LANES` at most, and say of each whether it diverged."""
+        sets = [p for _, p in lanes]
+        parameters = Parameters(*(np.ascontiguousarray(each[..., sets]) for each in self.packed))
+        q0 = np.array([self.motions[m].q0 for m, _ in lanes]).T - parameters.joint[friction.OFFSET]
+        v0 = np.array([self.motions[m].v0 for m, _ in lanes]).T
+        place = [self.firsts[m] + p * len(self.motions[m].t_out_s) for m, p in lanes]
+        drives = [self.drives[m] for m, _ in lanes]
+        out = (self.position, self.velocity, place)
+        diverged = run_lanes(self.model.tree, parameters, drives, (q0, v0), out)
+        return list(zip(lanes, diverged.tolist(), strict=True))
+
+    def trajectory(self, motion: int, sets: int, diverged: IntArray) -> Trajectory:
+        """What the sensors read of one motion."""
+        rows = slice(self.firsts[motion], self.firsts[motion + 1])
+        shape = (sets, len(self.motions[motion].t_out_s), self.model.mechanism.n)
+        return Trajectory(
+            self.position[rows].reshape(shape), self.velocity[rows].reshape(shape), diverged.astype(np.bool_)
+        )
 
 
 def available_cores() -> int:
     """Cores this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def _simulate(model: TwinModel, motion: Motion, parameters: Parameters) -> Trajectory:
-    offset = parameters.joint[friction.OFFSET]
-    v0 = np.repeat(motion.v0[:, None], offset.shape[1], axis=1)
-    q, v, diverged = run(model.tree, parameters, drive_of(model, motion), motion.q0[:, None] - offset, v0)
-    return Trajectory(np.moveaxis(q, 2, 0), np.moveaxis(v, 2, 0), diverged.astype(np.bool_))
-
-
-def _joined(parts: list[Trajectory]) -> Trajectory:
-    if len(parts) == 1:
-        return parts[0]
-    return Trajectory(
-        np.concatenate([part.position for part in parts]),
-        np.concatenate([part.velocity for part in parts]),
-        np.concatenate([part.diverged for part in parts]),
-    )

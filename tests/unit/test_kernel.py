@@ -192,6 +192,38 @@ def test_the_number_of_cores_changes_no_bit(iiwa: tuple[TwinModel, Motion]) -> N
         np.testing.assert_array_equal(one.velocity, other.velocity)
 
 
+@pytest.mark.parametrize("rate_hz", [None, 200.0])
+def test_windows_share_a_kernel_call_and_are_each_alone_to_the_bit(rate_hz: float | None) -> None:
+    """Twenty windows of one log, of unequal length, each from its own start, and two of another log."""
+    controller = {"kind": "pd", "kp": 400.0, "kd": 10.0, "rate_hz": rate_hz}
+    model = with_rows(model_of(from_pybullet("kuka_iiwa/model.urdf"), controller), {friction.TORQUE_LIMIT: 60.0})
+    log, draw = sweeping(7, 4.0, amplitude=0.7), np.random.default_rng(5)
+    motions = [sweeping(7, 0.3, seed=3), sweeping(7, 0.8, seed=4, rate_hz=313.0)]
+    for begin in draw.uniform(0.0, 3.0, 20):
+        t_out = np.sort(begin + draw.uniform(0.0, draw.uniform(0.05, 0.9), 30))
+        motions.append(Motion(log.t_s, log.command, t_out, begin, draw.normal(0, 0.3, 7), draw.normal(0, 0.5, 7)))
+    values = many(model, 3)
+    together = rollout(model, motions, values)
+    assert len({trajectory.position.tobytes() for trajectory in together}) == 22
+    for motion, trajectory in zip(motions, together, strict=True):
+        alone = rollout(model, [motion], values)[0]
+        np.testing.assert_array_equal(trajectory.position, alone.position)
+        np.testing.assert_array_equal(trajectory.velocity, alone.velocity)
+        assert np.isfinite(trajectory.position).all()
+
+
+def test_a_lane_that_diverges_after_its_last_output_has_not_diverged() -> None:
+    """1 N·m turns a hundredth of the inertia past 90 rad/s within a tenth of a second; one window is shorter."""
+    model = lossless(pendulum(inertia=1e-3), {"kind": "torque"})
+    command = commands(1, 1)
+    command[0, 0, FEED_FORWARD] = 1.0
+    windows = [watched(np.linspace(0.0, end, 5), command, np.zeros(1)) for end in (0.05, 0.5)]
+    short, long = rollout(model, windows, model.initial()[None])
+    assert not short.diverged.any()
+    assert np.isfinite(short.position).all()
+    assert long.diverged.all()
+
+
 def test_a_rollout_repeats_itself_to_the_bit(iiwa: tuple[TwinModel, Motion]) -> None:
     model, motion = iiwa
     values = many(model, 3)
