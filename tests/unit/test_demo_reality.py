@@ -169,9 +169,10 @@ def test_a_robot_that_follows_in_pieces_goes_where_it_goes_in_one(arm: Descripti
         for first in range(0, 800, 50)
     ]
     in_one = simulate(arm, GAINS, hidden, whole)
-    for channel, tolerance in (("position", 1e-9), ("velocity", 1e-7)):
-        joined = np.vstack([piece.channels[channel] for piece in pieces])  # type: ignore[index]  # literal keys
-        np.testing.assert_allclose(joined, in_one.channels[channel], atol=tolerance)  # type: ignore[index]
+    joined = np.vstack([piece.channels["position"] for piece in pieces])
+    np.testing.assert_allclose(joined, in_one.channels["position"], atol=1e-9)
+    joined = np.vstack([piece.channels["velocity"] for piece in pieces])
+    np.testing.assert_allclose(joined, in_one.channels["velocity"], atol=1e-7)
 
 
 def test_friction_that_rises_in_mid_motion_moves_nothing_at_once_and_takes_half_as_much_torque_again() -> None:
