@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Final
 
-from app.telemetry import FloatArray, read_only
+import numpy as np
+
+from app.calibration.reference import values_of
+from app.errors import InvalidInputError
+from app.telemetry import CHANNELS, FloatArray, read_only
 from app.twin.declaration import RobotDeclaration
 from app.twin.description import Description
 from app.twin.document import TwinDocument
-from app.twin.model import TwinModel
+from app.twin.model import TwinModel, build_model, named_structure
+
+SMALLEST_ERROR: Final = 2e-5
+"""No baseline is believed to be smaller [rad or m]: a fit believes no smaller residual either."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,56 @@ def prepare(twin: TwinDocument, declaration: RobotDeclaration, description: Desc
         description: the one the twin was fitted on.
 
     Raises:
-        InvalidInputError: when the version can't be watched: naming `quality.windowed` or `description`.
+        InvalidInputError: when the version can't be watched, naming what of it is at fault.
     """
-    raise NotImplementedError
+    if twin.description.sha256 != description.sha256:
+        raise InvalidInputError(
+            "description",
+            f"version {twin.version} belongs to description {twin.description.sha256[:12]}…, "
+            f"not to {description.sha256[:12]}…",
+            "the description it was fitted on",
+        )
+    windowed = twin.quality.windowed
+    if windowed is None:
+        raise InvalidInputError(
+            "quality.windowed",
+            f"version {twin.version} has no baseline to measure drift against: its hold-out was shorter than a window",
+            "calibrate with a longer hold-out",
+        )
+    if twin.structure.controller != declaration.controller.kind:
+        raise InvalidInputError(
+            "controller.kind",
+            f"version {twin.version} was fitted with a {twin.structure.controller} controller, and "
+            f"{declaration.controller.kind} is declared now",
+            "calibrate again",
+        )
+    laws = named_structure(twin.structure.friction, twin.structure.lag, backlash=twin.structure.backlash)
+    model = build_model(description, declaration, _joints_of(twin), set(CHANNELS), laws)
+    baseline = np.array([windowed.rmse.get(name, math.nan) for name in model.joints])
+    return Watched(
+        robot=twin.robot,
+        version=twin.version,
+        description=description,
+        declaration=declaration,
+        model=model,
+        values=values_of(model, twin),
+        window_s=windowed.window_s,
+        baseline=np.maximum(baseline, _sensor_floor(twin, model)),  # NaN stays NaN
+    )
+
+
+def _joints_of(twin: TwinDocument) -> set[str]:
+    """The joints that are free in a twin: those with parameters of their own."""
+    paths = [name.removeprefix("joint/") for name in twin.parameters if name.startswith("joint/")]
+    return {path.rpartition("/")[0] for path in paths}
+
+
+def _sensor_floor(twin: TwinDocument, model: TwinModel) -> FloatArray:
+    """The least error the sensors allow: noise, or rounding where that hides it, shape (n,) [rad or m]."""
+    floor = np.full(len(model.joints), SMALLEST_ERROR)
+    for joint, name in enumerate(model.joints):
+        sensor = twin.sensors.get(f"joint/{name}/position")
+        if sensor is not None:
+            rounding = (sensor.quantum or 0.0) / math.sqrt(12.0)
+            floor[joint] = max(floor[joint], rounding, sensor.noise_sd or 0.0)
+    return floor
