@@ -12,7 +12,19 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from app.api import calibrations, descriptions, fleets, keys, operations, recordings, robots, scenarios, trail, twins
+from app.api import (
+    calibrations,
+    descriptions,
+    drift,
+    fleets,
+    keys,
+    operations,
+    recordings,
+    robots,
+    scenarios,
+    trail,
+    twins,
+)
 from app.api.auth import LOCAL, Authenticator
 from app.api.context import ApiOptions, Context
 from app.api.errors import MEDIA_TYPE, Problem, install_error_handlers
@@ -25,6 +37,19 @@ Telemetry in, calibrated twins out. Everything is SI; a field's unit is in its n
 cursor. A POST with an `Idempotency-Key` may be sent again: it is done once. Numbers are always finite; null is unknown.
 """
 
+_RESOURCES: Final = (
+    operations,
+    fleets,
+    robots,
+    descriptions,
+    twins,
+    drift,
+    scenarios,
+    calibrations,
+    recordings,
+    trail,
+    keys,
+)
 _PROBLEM: Final[dict[str, Any]] = {
     "description": "what is wrong, and what would be right",
     "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
@@ -52,7 +77,7 @@ def create_app(engine: AsyncEngine, options: ApiOptions | None = None) -> FastAP
     app.state.context = Context(engine, options, authenticator)
     app.openapi = partial(_document, app)  # type: ignore[method-assign]  # FastAPI's documented way to extend it
     install_error_handlers(app)
-    for resource in (operations, fleets, robots, descriptions, twins, scenarios, calibrations, recordings, trail, keys):
+    for resource in _RESOURCES:
         app.include_router(resource.router)
     if options.insecure_local:
         app.add_middleware(LoopbackOnly)

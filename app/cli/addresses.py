@@ -33,14 +33,20 @@ def mqtt_url() -> str:
     Raises:
         ServiceError: if there is none.
     """
-    settings, running = _found()
-    url = settings.mqtt_url or (running and running.mqtt_url)
-    if not url:
+    url = any_mqtt_url()
+    if url is None:
+        settings, _ = _found()
         raise ServiceError(
             "no broker: set TWINCAL_MQTT_URL to mqtt://user:password@host:port, "
             f"or start `twincal up` on {settings.data_dir}"
         )
     return url
+
+
+def any_mqtt_url() -> str | None:
+    """The broker that a command works with, for one that can do without."""
+    settings, running = _found()
+    return settings.mqtt_url or (running and running.mqtt_url) or None
 
 
 def _found() -> tuple[Settings, Endpoints | None]:

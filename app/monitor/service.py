@@ -78,6 +78,8 @@ class Monitor:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work, or stand by, until `stop` is set."""
+        if self._options.broker is None:
+            _log.warning("no broker (TWINCAL_MQTT_URL): drift is stored, and robots aren't told")
         try:
             with Watcher(self._engine, self._publisher, self._react, self._options.history_s) as watcher:
                 async with Leadership(self._engine) as leadership:
@@ -120,7 +122,7 @@ class Monitor:
             return False
         self._standing_by = False
         monitor_active.set(1)
-        _log.info("watching", interval_s=self._options.interval_s, publishes=self._options.broker is not None)
+        _log.info("watching", interval_s=self._options.interval_s)
         return True
 
     async def _pass(self, watcher: Watcher, stop: asyncio.Event) -> None:

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nowhere"  # never connected to
 # Named in documents for what is to come, always marked so.
-TO_COME = {"excite", "import", "export", "monitor"}
+TO_COME = {"excite", "import", "export"}
 
 
 def test_every_command_is_in_the_command_line_document() -> None:
