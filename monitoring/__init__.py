@@ -1,0 +1,1 @@
+"""What operators see: dashboards as code, beside Prometheus' scrape configuration and rules."""
