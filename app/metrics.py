@@ -10,7 +10,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 ingest_messages: Final = Counter(
     "twincal_ingest_messages_total",
-    "Telemetry messages by what became of them: stored, duplicate, dead_letter, retained.",
+    "Messages by what became of them: stored, duplicate, dead_letter, retained, connection.",
     ["outcome"],
 )
 ingest_samples: Final = Counter("twincal_ingest_samples_total", "Samples stored: rows of all of a robot's joints.")
@@ -95,3 +95,15 @@ monitor_failures: Final = Counter(
     "unexpected.",
     ["kind"],
 )
+
+# A series that first appears with its first event hides that event: Prometheus' increase() needs a value before it.
+for _counter, _values in (
+    (ingest_messages, ("stored", "duplicate", "dead_letter", "retained", "connection")),
+    (ingest_commit_failures, ("transient", "row", "lasting")),
+    (ingest_disconnects, ("lost", "refused", "silent", "buffer_full", "commit_failed", "stopping")),
+    (calibrations_ended, ("succeeded", "failed", "cancelled")),
+    (monitor_passes, ("done", "failed")),
+    (monitor_looks, ("scored", "unmoved", "unchanged", "failed")),
+):
+    for _value in _values:
+        _counter.labels(_value)
