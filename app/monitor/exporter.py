@@ -23,7 +23,16 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.database.engine import create_engine
-from app.database.tables import calibrations, connections, dead_letters, drift, recordings, robots, twin_versions
+from app.database.tables import (
+    calibrations,
+    connections,
+    dead_letters,
+    drift,
+    recalibrations,
+    recordings,
+    robots,
+    twin_versions,
+)
 from app.errors import ServiceError
 
 MAX_ROBOTS: Final = 2000
@@ -53,6 +62,7 @@ class _Reading:
     counts: Mapping[str, int]
     unfinished: Mapping[str, tuple[int, float]]
     letters: Mapping[str, int]
+    proposed: int
 
 
 class RobotCollector(Collector):
@@ -74,7 +84,7 @@ class RobotCollector(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """Names and types alone, so that registering doesn't ask the database."""
-        return _families(_Reading((), {}, {}, {}), time.time_ns())
+        return _families(_Reading((), {}, {}, {}, 0), time.time_ns())
 
     def collect(self) -> Iterator[Metric]:
         """Every family, or what can be said without the database."""
@@ -180,11 +190,13 @@ async def _read(engine: AsyncEngine, cap: int) -> _Reading:
         counts = (await connection.execute(_COUNTS)).all()
         unfinished = (await connection.execute(_UNFINISHED)).all()
         letters = (await connection.execute(_LETTERS)).all()
+        proposed = (await connection.execute(_PROPOSED)).scalar_one()
     return _Reading(
         robots=found,
         counts=_by_name(counts),
         unfinished={row.state: (row.number, float(row.age_s)) for row in unfinished},
         letters=_by_name(letters),
+        proposed=proposed,
     )
 
 
@@ -248,6 +260,7 @@ _UNFINISHED: Final = (
     .where(calibrations.c.state.in_(("queued", "running")))
     .group_by(calibrations.c.state)
 )
+_PROPOSED: Final = select(func.count()).select_from(recalibrations).where(recalibrations.c.proposed_at.is_not(None))
 # The newest alone: a flood of refused messages mustn't be what keeps the scrape from answering.
 _NEWEST_LETTERS: Final = (
     select(dead_letters.c.reason)
@@ -329,4 +342,9 @@ def _fleet_families(reading: _Reading) -> list[Metric]:
     )
     for reason, number in sorted(reading.letters.items()):
         letters.add_metric([reason], number)
-    return [counts, omitted, unfinished, oldest, letters]
+    proposed = GaugeMetricFamily(
+        "twincal_recalibrations_proposed",
+        "Drifted robots whose calibration waits for somebody to start it.",
+        reading.proposed,
+    )
+    return [counts, omitted, unfinished, oldest, letters, proposed]
