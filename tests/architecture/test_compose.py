@@ -14,7 +14,9 @@ import yaml
 from tests.architecture.command_line import commands, setting_names
 
 ROOT = Path(__file__).parents[2]
-OURS = ("migrate", "api", "ingest", "worker")
+OURS = ("migrate", "api", "ingest", "worker", "monitor")
+OBSERVERS = ("prometheus", "grafana", "grafana-reader")
+SCRAPED = ("api", "ingest", "worker", "monitor")
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +26,7 @@ def services() -> dict[str, dict[str, Any]]:
 
 
 def test_it_describes_the_service_and_what_it_needs(services: dict[str, dict[str, Any]]) -> None:
-    assert set(services) == {"postgres", "broker", *OURS}
+    assert set(services) == {"postgres", "broker", *OURS, *OBSERVERS}
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -42,7 +44,9 @@ def test_every_variable_is_a_setting(services: dict[str, dict[str, Any]], name: 
 
 
 def test_only_the_api_is_open_to_the_network(services: dict[str, dict[str, Any]]) -> None:
-    assert {name for name, service in services.items() if "ports" in service} == {"api"}
+    published = {name: service["ports"] for name, service in services.items() if "ports" in service}
+    assert set(published) == {"api", "grafana"}
+    assert all(port.startswith("127.0.0.1:") for port in published["grafana"])
 
 
 def test_the_api_is_published_on_the_port_it_listens_on(services: dict[str, dict[str, Any]]) -> None:
@@ -55,6 +59,7 @@ def test_the_api_is_published_on_the_port_it_listens_on(services: dict[str, dict
         ("api", "--port", "livez"),
         ("ingest", "--metrics-port", "metrics"),
         ("worker", "--metrics-port", "metrics"),
+        ("monitor", "--metrics-port", "metrics"),
     ],
 )
 def test_health_is_asked_of_the_port_that_is_listened_on(
@@ -78,7 +83,7 @@ def test_urls_name_services_and_the_ports_these_listen_on(services: dict[str, di
 
 
 def test_services_wait_for_what_they_need(services: dict[str, dict[str, Any]]) -> None:
-    for name in ("api", "ingest", "worker"):
+    for name in ("api", "ingest", "worker", "monitor"):
         assert services[name]["depends_on"]["migrate"] == {"condition": "service_completed_successfully"}
         assert services[name]["restart"] == "unless-stopped"
     assert services["migrate"]["depends_on"]["postgres"] == {"condition": "service_healthy"}
@@ -87,6 +92,38 @@ def test_services_wait_for_what_they_need(services: dict[str, dict[str, Any]]) -
         for needed, how in service.get("depends_on", {}).items():
             if how["condition"] == "service_healthy":
                 assert "healthcheck" in services[needed], f"{name} waits for {needed} to be healthy"
+
+
+@pytest.mark.parametrize("name", [*OURS, *OBSERVERS])
+def test_services_can_write_nowhere_and_gain_nothing(services: dict[str, dict[str, Any]], name: str) -> None:
+    service = services[name]
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert service["security_opt"] == ["no-new-privileges:true"]
+
+
+@pytest.mark.parametrize("name", SCRAPED)
+def test_prometheus_scrapes_where_metrics_are_served(services: dict[str, dict[str, Any]], name: str) -> None:
+    jobs = yaml.safe_load((ROOT / "monitoring/prometheus/prometheus.yml").read_text())["scrape_configs"]
+    targets = {job["job_name"]: job["dns_sd_configs"] for job in jobs if "dns_sd_configs" in job}
+    assert set(targets) == set(SCRAPED)
+    (found,) = targets[name]
+    assert (found["names"], found["type"]) == ([name], "A")
+    assert str(found["port"]) == _option(services[name], "--metrics-port")
+    assert _option(services[name], "--metrics-host") == "0.0.0.0"
+
+
+def test_grafana_finds_its_sources_and_dashboards(services: dict[str, dict[str, Any]]) -> None:
+    folder = ROOT / "monitoring/grafana/provisioning"
+    prometheus, postgres = yaml.safe_load((folder / "datasources/twincal.yml").read_text())["datasources"]
+    environment = services["grafana"]["environment"]
+    assert prometheus["url"] == "http://prometheus:9090"
+    assert postgres["url"] == "postgres:5432"
+    assert postgres["secureJsonData"]["password"].removeprefix("$") in environment
+    (provider,) = yaml.safe_load((folder / "dashboards/twincal.yml").read_text())["providers"]
+    mounted = {entry.split(":")[1]: ROOT / entry.split(":")[0] for entry in services["grafana"]["volumes"]}
+    assert mounted[provider["options"]["path"]] == ROOT / "monitoring/grafana/dashboards"
+    home = Path(environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (mounted[str(home.parent)] / home.name).exists()
 
 
 def test_every_variable_to_be_set_is_in_the_example() -> None:
