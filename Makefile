@@ -12,7 +12,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 # Test processes; the tests start real services, so more than the machine's cores gains nothing.
 WORKERS ?= 2
 ARGS ?=
-PATHS := $(wildcard app tests benchmarks examples migrations)
+PATHS := $(wildcard app tests benchmarks examples migrations monitoring)
 
 .PHONY: help
 help:  ## Say what can be made
@@ -86,6 +86,10 @@ bench: setup  ## Every benchmark behind a performance claim
 
 bench-%: setup  ## One benchmark: bench-rollout runs benchmarks/rollout.py
 	@$(BIN)/python -m "benchmarks.$*" $(ARGS)
+
+.PHONY: dashboards
+dashboards: setup  ## Write Grafana's dashboards from monitoring/grafana
+	@$(BIN)/python -m monitoring.grafana.generate
 
 # Both files name versions and the hashes of every platform's files, never a host.
 LOCK := pip compile pyproject.toml --quiet --python-version 3.11 --python-platform linux --generate-hashes --no-annotate \

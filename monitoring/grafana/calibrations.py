@@ -35,6 +35,9 @@ ENDED: Final = """
     FROM calibrations WHERE finished_at IS NOT NULL AND $__timeFilter(finished_at)
     ORDER BY finished_at DESC LIMIT 100"""
 
+DRIFTS: Final = """
+    SELECT robot, version, since, evidence, proposed_at, reason FROM recalibrations ORDER BY since DESC LIMIT 100"""
+
 TRIALS: Final = """
     SELECT finished_at AS time, 'trials' AS metric, trials AS value
     FROM calibrations WHERE finished_at IS NOT NULL AND $__timeFilter(finished_at) ORDER BY finished_at"""
@@ -69,6 +72,19 @@ def build() -> dashboard.Dashboard:
                 Column("attempts", width=90, limits=((2, ORANGE),)),
             ),
             rows(UNFINISHED),
+        )
+    )
+    made.with_panel(
+        listing(
+            "Drifts under way",
+            "What the monitor waits for, or proposes: a proposal has a time and a reason, and waits for somebody to start it.",
+            (
+                Column("robot", link=ROBOT_LINK),
+                Column("version", width=90),
+                Column("since", width=190),
+                Column("proposed_at", width=190),
+            ),
+            rows(DRIFTS),
         )
     )
     made.with_panel(
@@ -117,8 +133,16 @@ def _now(made: dashboard.Dashboard) -> None:
         ).thresholds(limits((0.2, YELLOW), (0.5, RED)))
     )
     made.with_panel(
+        number(
+            "Proposed",
+            "Drifted robots whose calibration waits for somebody to start it.",
+            "none",
+            now("max(twincal_recalibrations_proposed)"),
+        ).thresholds(limits((1, YELLOW)))
+    )
+    made.with_panel(
         bars("Active twins by grade", "How good the twins are that robots have now.", "none", rows(GRADES))
-        .span(6)
+        .span(3)
         .height(4)
     )
 

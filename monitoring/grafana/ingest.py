@@ -59,7 +59,7 @@ def _now(made: dashboard.Dashboard) -> None:
             "Ingesters",
             "The worst: subscribed at the broker, or cut off.",
             "none",
-            now("min(twincal_ingest_connected)"),
+            now('min(twincal_ingest_connected{job="ingest"})'),
         )
         .mappings([words(connected)])
         .thresholds(limits(base="text"))
@@ -130,7 +130,7 @@ def _flow(made: dashboard.Dashboard) -> None:
                 "Buffer",
                 "Payload received and not committed, by ingester. At the red line the broker has to wait.",
                 "bytes",
-                over_time("twincal_ingest_buffered_bytes", "{{instance}}"),
+                over_time('twincal_ingest_buffered_bytes{job="ingest"}', "{{instance}}"),
             ),
             (64 << 20, RED),
         )

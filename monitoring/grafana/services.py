@@ -11,6 +11,7 @@ from monitoring.grafana.panels import GREEN, RED, limits, lines, number, stacked
 from monitoring.grafana.sources import now, over_time
 
 OURS: Final = 'job=~"api|ingest|worker|monitor"'
+MONITOR: Final = 'job="monitor"'
 RATE: Final = "[$__rate_interval]"
 # Streams of progress stay open as long as a calibration runs.
 ANSWERS: Final = 'route!~".*/events"'
@@ -91,7 +92,7 @@ def _processes(made: dashboard.Dashboard) -> None:
             "Cores used; a worker's fits are children of their own and not in it.",
             "none",
             over_time(f"rate(process_cpu_seconds_total{{{OURS}}}{RATE})", "{{job}} {{instance}}"),
-        ).span(8)
+        )
     )
     made.with_panel(
         lines(
@@ -99,16 +100,32 @@ def _processes(made: dashboard.Dashboard) -> None:
             "Resident.",
             "bytes",
             over_time(f"process_resident_memory_bytes{{{OURS}}}", "{{job}} {{instance}}"),
+        )
+    )
+    made.with_row(dashboard.Row("Monitor"))
+    looks = f"histogram_quantile(0.9, sum by (le) (rate(twincal_monitor_pass_seconds_bucket{{{MONITOR}}}{RATE})))"
+    made.with_panel(
+        lines(
+            "Looks at robots",
+            "A second, by what they gave: scored, unmoved (nothing moved enough), unchanged (nothing new), failed.",
+            "cps",
+            over_time(f"sum by (outcome) (rate(twincal_monitor_looks_total{RATE}))", "{{outcome}}"),
         ).span(8)
     )
     made.with_panel(
         lines(
-            "Monitor",
-            "Time of a look at all live robots, and of the exporter's read of the database.",
+            "Time of a look at all robots",
+            "90 % take less. Drift shows that much later.",
             "s",
-            over_time(
-                f"histogram_quantile(0.9, sum by (le) (rate(twincal_monitor_pass_seconds_bucket{RATE})))", "look, 90 %"
-            ),
-            over_time("max(twincal_exporter_read_seconds)", "exporter's read"),
+            over_time(looks, "look"),
+            over_time("max(twincal_exporter_read_seconds)", "exporter's read of the database"),
+        ).span(8)
+    )
+    made.with_panel(
+        lines(
+            "Looks that failed",
+            "A second, by what was at fault.",
+            "cps",
+            over_time(f"sum by (kind) (rate(twincal_monitor_failures_total{RATE}))", "{{kind}}"),
         ).span(8)
     )
