@@ -73,7 +73,7 @@ def up(
     try:
         with services(settings, host, port, lambda line: typer.echo(f"{line} …")) as running:
             typer.echo(f"up after {time.monotonic() - began:.1f} s; Ctrl-C stops everything\n")
-            for line in _next_steps(running.api_url, running.mqtt_url, settings.data_dir):
+            for line in _next_steps(running, settings.data_dir):
                 typer.echo(line)
             _watch(running)
             typer.echo("stopping …")
@@ -98,11 +98,12 @@ def _watch(running: Running) -> None:
         return
 
 
-def _next_steps(api_url: str, mqtt_url: str, data_dir: Path) -> list[str]:
-    twincal = _typed_command(data_dir)
+def _next_steps(running: Running, data_dir: Path) -> list[str]:
+    twincal, api_url = _typed_command(data_dir), running.api_url
     return [
         f"  API    {api_url}/v1    (description: {api_url}/docs)",
-        f"  MQTT   {mqtt_url}    robots publish to twincal/v1/{{fleet}}/{{robot}}/telemetry/{{stream}}",
+        f"  MQTT   {running.mqtt_url}    robots publish to twincal/v1/{{fleet}}/{{robot}}/telemetry/{{stream}}",
+        f"  gauges {running.metrics_urls['monitor']}    of all robots, for Prometheus",
         f"  files  {data_dir.absolute()}    (logs of the services in {data_dir}/logs)",
         "",
         "next, in another shell in this folder:",

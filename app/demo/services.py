@@ -27,6 +27,9 @@ START_DEADLINE_S: Final = 60.0
 STOP_GRACE_S: Final = 15.0
 PROBE_TIMEOUT_S: Final = 2.0
 
+_SERVICES: Final = ("worker", "monitor", "ingest", "api")
+"""In the order of their start: the last ones are waited for."""
+
 
 @dataclass(frozen=True, slots=True)
 class Running:
@@ -36,6 +39,7 @@ class Running:
         api_url: of the REST interface, without `/v1`.
         mqtt_url: of the broker.
         environment: what a `twincal` command needs to act on them.
+        metrics_urls: where each service's Prometheus metrics are, by its name; those of robots are the monitor's.
         logs: folder with one log a service.
         children: everything that was started here, by name.
     """
@@ -43,6 +47,7 @@ class Running:
     api_url: str
     mqtt_url: str
     environment: Mapping[str, str]
+    metrics_urls: Mapping[str, str]
     logs: Path
     children: dict[str, GuardedChild] = field(default_factory=dict)
 
@@ -76,9 +81,13 @@ class Running:
 
 @contextmanager
 def services(
-    settings: Settings, host: str, port: int, announce: Callable[[str], None] = lambda _line: None
+    settings: Settings,
+    host: str,
+    port: int,
+    announce: Callable[[str], None] = lambda _line: None,
+    monitor_options: tuple[str, ...] = (),
 ) -> Iterator[Running]:
-    """Start database and broker where the settings name none, migrate, start API, ingester and worker; stop them after.
+    """Start database and broker where the settings name none, migrate, start all other services; stop them after.
 
     When they are up the ingester is subscribed: what robots publish from then on is stored. Other commands find them by
     the data folder (`app.embedded.endpoints`).
@@ -88,6 +97,7 @@ def services(
         host: the API's address.
         port: the API's port; 0 for any free one.
         announce: told what is being started.
+        monitor_options: of `twincal monitor`, where its defaults aren't wanted.
 
     Raises:
         ServiceError: if one doesn't start, with the end of its log.
@@ -110,25 +120,24 @@ def services(
             mqtt_url, children["broker"] = broker.url, broker.process
         announce("migrating the database")
         upgrade(database_url)
-        endpoints = Endpoints(database_url, mqtt_url, f"http://{_host_of_url(host)}:{port}")
+        metrics_ports = {name: _free_port(LOOPBACK, 0) for name in _SERVICES}
+        metrics_urls = {name: f"http://{LOOPBACK}:{number}/metrics" for name, number in metrics_ports.items()}
+        endpoints = Endpoints(database_url, mqtt_url, f"http://{_host_of_url(host)}:{port}", metrics_urls)
         stack.enter_context(published(data_dir, endpoints))
         environment = {
             "TWINCAL_DATA_DIR": str(data_dir),
             "TWINCAL_DATABASE_URL": database_url,
             "TWINCAL_MQTT_URL": mqtt_url,
         }
-        announce("starting API, ingester and worker")
-        running = Running(endpoints.api_url, mqtt_url, environment, logs, children)
-        metrics_port = _free_port(LOOPBACK, 0)
-        for name, options in {
-            "worker": (),
-            "ingest": ("--metrics-port", str(metrics_port)),
-            "api": ("--host", host, "--port", str(port)),
-        }.items():
-            child = _start(name, options, logs / f"{name}.log", environment)
+        announce("starting API, ingester, worker and monitor")
+        running = Running(endpoints.api_url, mqtt_url, environment, metrics_urls, logs, children)
+        options = {"api": ("--host", host, "--port", str(port)), "monitor": monitor_options}
+        for name in _SERVICES:
+            own = (*options.get(name, ()), "--metrics-port", str(metrics_ports[name]))
+            child = _start(name, own, logs / f"{name}.log", environment)
             stack.callback(child.stop)
             children[name] = child
-        children["ingest"].wait_until(lambda: _is_subscribed(metrics_port), START_DEADLINE_S)
+        children["ingest"].wait_until(lambda: _is_subscribed(metrics_urls["ingest"]), START_DEADLINE_S)
         children["api"].wait_until(lambda: _fetch(f"{endpoints.api_url}/readyz") is not None, START_DEADLINE_S)
         running.check()
         yield running
@@ -171,9 +180,9 @@ def _host_of_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _is_subscribed(metrics_port: int) -> bool:
+def _is_subscribed(metrics_url: str) -> bool:
     """Whether the ingester receives: a broker keeps nothing for a session that has never been there."""
-    metrics = _fetch(f"http://{LOOPBACK}:{metrics_port}/metrics")
+    metrics = _fetch(metrics_url)
     return metrics is not None and b"twincal_ingest_connected 1.0" in metrics.splitlines()
 
 

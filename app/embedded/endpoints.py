@@ -5,9 +5,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Final
 
@@ -24,11 +24,13 @@ class Endpoints:
         database_url: with its password.
         mqtt_url: of the broker.
         api_url: of the REST interface, without `/v1`.
+        metrics_urls: where each service's Prometheus metrics are, by its name; those of robots are the monitor's.
     """
 
     database_url: str
     mqtt_url: str
     api_url: str
+    metrics_urls: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager

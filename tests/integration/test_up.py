@@ -86,6 +86,12 @@ def test_what_up_says_to_type_next_works_and_telemetry_is_stored_from_the_first_
             wait_until(lambda: samples() == 200, folder / "output")
             twin = api.get("/v1/robots/arm-07/twin")
             assert (twin.status_code, twin.json()["type"]) == (404, "urn:twincal:problem:no-active-twin")
+            drift = api.get("/v1/robots/arm-07/drift")
+            assert (drift.status_code, drift.json()["type"]) == (404, "urn:twincal:problem:no-active-twin")
+        gauges = re.search(r"http://127\.0\.0\.1:\d+/metrics", said)
+        assert gauges is not None
+        wait_until(lambda: "twincal_monitor_active 1.0" in httpx.get(gauges[0]).text, folder / "output")
+        assert 'twincal_robot_telemetry_age_seconds{robot_id="arm-07"}' in httpx.get(gauges[0]).text
         second = twincal(folder, "up", "--port", "0")
         assert second.returncode == 2
         assert f"in use by another twincal, process {process.pid} " in second.stderr
@@ -98,9 +104,9 @@ def test_what_up_says_to_type_next_works_and_telemetry_is_stored_from_the_first_
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_nothing_that_up_started_outlives_it(folder: Path, how: signal.Signals) -> None:
     with up(folder) as (process, _):
-        # Postgres, broker, API, ingester and worker, each with its guard.
+        # Postgres, broker, API, ingester, worker and monitor, each with its guard.
         children = descendants(process.pid)
-        assert len(children) >= 10
+        assert len(children) >= 12
         process.send_signal(how)
         code = process.wait(DEADLINE_S)
         assert code == (-signal.SIGKILL if how == signal.SIGKILL else 0)
