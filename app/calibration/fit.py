@@ -12,22 +12,29 @@ from threadpoolctl import threadpool_limits
 
 from app.calibration import judge
 from app.calibration.acceptance import gate
+from app.calibration.choice import Choice, choose
 from app.calibration.dataset import Dataset, Split, Stretch, make_dataset
 from app.calibration.draft import Judgement, make_draft
+from app.calibration.laws import described
 from app.calibration.posterior import Posterior, posterior
 from app.calibration.reference import nominal_reference, values_of
 from app.calibration.report import render_failure, render_report
 from app.calibration.report_data import Overlay, ReportData
+from app.calibration.residual import Noise
 from app.calibration.sensors import quantum
 from app.calibration.solver import Problem, Solution, solve
-from app.calibration.structure import STRUCTURE, TRIALS, Candidate, scout, search
+from app.calibration.structure import TRIALS, Candidate, scout, search
 from app.calibration.types import FitRequest, FitResult, Progress, TrialRecord
 from app.errors import FitImpossibleError
 from app.telemetry import FloatArray
-from app.twin.model import TwinModel
+from app.twin.model import TwinModel, named_structure
 
 SCOUT_STARTS = 2
 SCOUT_ITERATIONS = 6
+LAW_ITERATIONS = 6
+LAW_PATIENCE = 2
+LAW_GAIN = 0.002
+"""A law is given up after so many iterations where the mean logarithm of the error hasn't fallen by so much."""
 FULL_ITERATIONS = 12
 SMALLEST_SD = 2e-5
 """Residual standard deviation below which nothing is believed [rad or m]."""
@@ -81,7 +88,11 @@ class _Fit:
         dataset = make_dataset(request.description, request.declaration, request.train, request.holdout, split)
         still = still_joints(dataset)
         candidates, records = self._explore(dataset)
-        solution, more = self._polish(dataset, candidates)
+        start, more = self._start(dataset, candidates)
+        choice = self._choose(dataset, start)
+        dataset = dataset.with_structure(choice.structure)
+        solution = self._solve(dataset.model, dataset.train, choice.start, (FULL_ITERATIONS, 0.4, 0.45))
+        more = [*more, *choice.records, self._record(solution, dataset.model)]
         found = posterior(self._problem(dataset.model, dataset.train), solution, still)
         self._tell("judging", 0.85)
         judgement = self._judge(dataset, solution)
@@ -99,7 +110,7 @@ class _Fit:
             seconds=seconds,
         )
         self._tell("writing the report", 0.98)
-        return FitResult(draft, judgement.acceptance, trials, render_report(data))
+        return FitResult(draft, judgement.acceptance, trials, render_report(data), choice.tried)
 
     def _problem(self, model: TwinModel, parts: Sequence[Stretch]) -> Problem:
         free = tuple(index for index, spec in enumerate(model.specs) if spec.fitted)
@@ -122,44 +133,67 @@ class _Fit:
             )
         return candidates, records
 
-    def _polish(self, dataset: Dataset, candidates: list[Candidate]) -> tuple[Solution, list[TrialRecord]]:
-        """Polish the best starts on scouting windows, then the better of them on everything."""
-        model = dataset.model
-        windows = scout(dataset.train)
+    def _start(self, dataset: Dataset, candidates: list[Candidate]) -> tuple[Solution, list[TrialRecord]]:
+        """Polish the best starts on scouting windows, and the better of them until it settles."""
+        model, windows = dataset.model, scout(dataset.train)
         polished: list[Solution] = []
         records: list[TrialRecord] = []
         for index, candidate in enumerate(candidates[:SCOUT_STARTS]):
-            span = (0.1 + 0.1 * index, 0.1)
-            polished.append(self._solve(model, windows, candidate.values, SCOUT_ITERATIONS, span))
-            records.append(self._record(model, polished[-1]))
-        start = min(polished, key=_mean_log_error)
-        solution = self._solve(model, dataset.train, start.values, FULL_ITERATIONS, (0.3, 0.55))
-        return solution, [*records, self._record(model, solution)]
+            effort = (SCOUT_ITERATIONS, 0.1 + 0.05 * index, 0.05)
+            polished.append(self._solve(model, windows, candidate.values, effort, final=False))
+            records.append(self._record(polished[-1], model))
+        best = min(polished, key=_mean_log_error)
+        if not best.settled:
+            best = self._solve(model, windows, best.values, (SCOUT_ITERATIONS, 0.2, 0.05), final=False)
+            records.append(self._record(best, model))
+        return best, records
+
+    def _choose(self, dataset: Dataset, plain: Solution) -> Choice:
+        """Let the laws beyond the plain ones show whether they pay."""
+        windows = scout(dataset.train)
+
+        def fit(model: TwinModel, start: FloatArray) -> tuple[Problem, Solution] | None:
+            wanted = _mean_log_error(plain) - LAW_GAIN
+            solution = self._solve(model, windows, start, (LAW_ITERATIONS, 0.25, 0.15), final=False, wanted=wanted)
+            self.trials += 1
+            return None if _mean_log_error(solution) > wanted else (self._problem(model, windows), solution)
+
+        self._tell("choosing laws", 0.25)
+        return choose((self._problem(dataset.model, windows), plain), dataset.variant, fit, self.request.seed)
 
     def _solve(
         self,
         model: TwinModel,
         parts: Sequence[Stretch],
         start: FloatArray,
-        iterations: int,
-        span: tuple[float, float],
+        effort: tuple[int, float, float],
+        *,
+        final: bool = True,
+        wanted: float = math.inf,
     ) -> Solution:
+        """Polish with at most so many iterations, of which progress is told from a share and for a share of the fit.
+
+        Given up where after `LAW_PATIENCE` iterations the mean log error is still above `wanted`.
+        """
+        iterations, begin, length = effort
         problem = self._problem(model, parts)
         done = 0
 
-        def keep_going(objective: float) -> bool:
+        def keep_going(_: float, noise: Noise) -> bool:
             nonlocal done
+            if done >= LAW_PATIENCE and float(np.log(noise.sd).mean()) > wanted:
+                return False
             done += 1
-            self._tell("fitting", span[0] + span[1] * min(1.0, done / iterations))
+            self._tell("fitting", begin + length * min(1.0, done / iterations))
             self.out_of_time |= time.monotonic() - self.began > self.request.budget_s
             return not self.out_of_time
 
-        return solve(problem, start, iterations, keep_going)
+        return solve(problem, start, iterations, keep_going, final=final)
 
-    def _record(self, model: TwinModel, solution: Solution) -> TrialRecord:
+    def _record(self, solution: Solution, model: TwinModel) -> TrialRecord:
         self.trials += 1
         values = {s.name: float(v) for s, v in zip(model.specs, solution.values, strict=True) if s.fitted}
-        return TrialRecord(0, STRUCTURE, values, _mean_log_error(solution), "complete")
+        return TrialRecord(0, described(model.structure), values, _mean_log_error(solution), "complete")
 
     def _judge(self, dataset: Dataset, solution: Solution) -> Judgement:
         """Judge by the hold-out: in PyBullet, against the nominal twin and the active one."""
@@ -171,8 +205,10 @@ class _Fit:
         references = {nominal_name: nominal}
         active = self.request.active
         if active is not None:
+            laws = active.structure
+            own = dataset.variant(named_structure(laws.friction, laws.lag, backlash=laws.backlash))
             references[f"version {active.version}"] = judge.errors(
-                parts, judge.simulated(model, parts, values_of(model, active))
+                parts, judge.simulated(own, parts, values_of(own, active))
             )
         return Judgement(
             positions=positions,

@@ -24,7 +24,9 @@ from app.calibration.residual import (
     weights,
 )
 from app.telemetry import FloatArray
+from app.twin import friction
 from app.twin.model import TwinModel
+from app.twin.parameters import ParameterSpec
 
 DIFFERENCE = 1e-6
 """Finite-difference step, in prior standard deviations: hardly ever does it let a joint rest a step earlier."""
@@ -38,6 +40,15 @@ FIRST_KAPPA = 30.0
 """Samples taken to count as one before there is a residual to tell."""
 SETTLED = 0.02
 """The objective has settled when an iteration gains less than this (it is a log-likelihood: 0.5 is one sigma)."""
+
+
+def _in_row(spec: ParameterSpec, row: int) -> bool:
+    return spec.slot.place == "joint" and spec.slot.row == row
+
+
+def _in_values(spec: ParameterSpec, z: FloatArray) -> FloatArray:
+    mean, sd = spec.prior_moments()
+    return np.clip(spec.value(mean + sd * z), *spec.bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +85,38 @@ class Problem:
         """
         values = np.repeat(base[None, :], len(z), axis=0)
         for column, i in enumerate(self.free):
-            spec = self.model.specs[i]
-            mean, sd = spec.prior_moments()
-            values[:, i] = np.clip(spec.value(mean + sd * z[:, column]), *spec.bounds)
+            values[:, i] = _in_values(self.model.specs[i], z[:, column])
         return values
 
+    def admitted(self, z: FloatArray, base: FloatArray) -> FloatArray:
+        """Coordinates within their bounds, and breakaway friction not below Coulomb friction, shape (…, F).
+
+        Below it, it would be without effect: a fit would see no slope, and never come back.
+        """
+        low, high = self.bounds()
+        inside = np.clip(z, low, high)
+        specs = [self.model.specs[i] for i in self.free]
+        coulomb = {s.slot.index: i for i, s in enumerate(self.model.specs) if _in_row(s, friction.COULOMB)}
+        for column, spec in enumerate(specs):
+            if not _in_row(spec, friction.BREAKAWAY):
+                continue
+            dry = coulomb[spec.slot.index]
+            values: FloatArray | float = float(base[dry])
+            if dry in self.free:
+                values = _in_values(self.model.specs[dry], inside[..., self.free.index(dry)])
+            mean, sd = spec.prior_moments()
+            lowest = (spec.coordinate(values) - mean) / sd
+            inside[..., column] = np.minimum(np.maximum(inside[..., column], lowest), high[column])
+        return inside
+
+    def bounds_at(self, z: FloatArray, base: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Lowest and highest value of each coordinate while the others stay, shape (F,) each."""
+        low, high = self.bounds()
+        bound = [_in_row(self.model.specs[i], friction.BREAKAWAY) for i in self.free]
+        return np.where(bound, self.admitted(np.where(bound, low, z), base), low), high
+
     def bounds(self) -> tuple[FloatArray, FloatArray]:
-        """Lowest and highest z, shape (F,) each."""
+        """Lowest and highest z whatever the others are, shape (F,) each."""
         low, high = [], []
         for i in self.free:
             spec = self.model.specs[i]
@@ -121,7 +157,9 @@ def solve(
     problem: Problem,
     start: FloatArray,
     iterations: int,
-    keep_going: Callable[[float], bool] = lambda objective: True,
+    keep_going: Callable[[float, Noise], bool] = lambda objective, noise: True,
+    *,
+    final: bool = True,
 ) -> Solution:
     """Minimise the tempered objective from a starting set.
 
@@ -132,29 +170,27 @@ def solve(
         problem: model, data, fitted parameters.
         start: shape (K,).
         iterations: at most.
-        keep_going: told the objective after each iteration; False ends the search.
+        keep_going: told the objective and the residual's noise before each iteration; False ends the search.
+        final: whether a posterior is to be read off the slopes at the end, which then are taken with care.
     """
-    low, high = problem.bounds()
-    z = np.clip(problem.to_z(start), low, high)
+    z = problem.admitted(problem.to_z(start), start)
     base = start
     done, settled = 0, False
     kappa = np.full(len(problem.floor), FIRST_KAPPA)
     blocks = block_starts(problem.stretches)
     while True:
         last = settled or done >= iterations
-        current, jacobian = _linearise(problem, base, z, (low, high), careful=last)
+        current, jacobian = _linearise(problem, base, z, problem.bounds_at(z, base), careful=last and final)
         noise = replace(estimate_noise(current, 0, problem.floor), kappa=kappa)
         for _ in range(3):
             noise = replace(noise, kappa=count_as_one(current, jacobian, noise, blocks))
         kappa = noise.kappa
         weight = weights(current, 0, noise).ravel()
         objective = float(misfit(current, noise)[0] + 0.5 * z @ z)
-        if last or not keep_going(objective):
+        if last or not keep_going(objective, noise):
             values = problem.to_values(z[None, :], base)[0]
             return Solution(values, z, noise, objective, jacobian, weight, current, done, settled)
-        z, gain = _improve(
-            problem, base, z, (low, high), noise, (jacobian, weight, current.error[0].ravel(), objective)
-        )
+        z, gain = _improve(problem, base, z, noise, (jacobian, weight, current.error[0].ravel(), objective))
         done += 1
         settled = gain < SETTLED
 
@@ -185,7 +221,6 @@ def _improve(
     problem: Problem,
     base: FloatArray,
     z: FloatArray,
-    bounds: tuple[FloatArray, FloatArray],
     noise: Noise,
     local: tuple[FloatArray, FloatArray, FloatArray, float],
 ) -> tuple[FloatArray, float]:
@@ -196,17 +231,15 @@ def _improve(
     and Sethna 2012), whose second derivative along δ costs one more rollout.
     """
     jacobian, weight, error, objective = local
-    low, high = bounds
     gradient = jacobian.T @ (weight * error) + z
     hessian = (jacobian * weight[:, None]).T @ jacobian + np.eye(len(z))
-    # a parameter at its bound that wants to go further stays there
-    moving = ~(((z <= low) & (gradient > 0.0)) | ((z >= high) & (gradient < 0.0)))
+    moving = free_to_move(z, gradient, problem.bounds_at(z, base))
     H, J = hessian[np.ix_(moving, moving)], jacobian[:, moving]
     damped = [H + damping * np.diag(np.diag(H)) for damping in LADDER]
     steps = np.zeros((len(LADDER), len(z)))
     steps[:, moving] = [-np.linalg.solve(left, gradient[moving]) for left in damped]
-    straight = np.clip(z + steps, low, high)
-    points = np.vstack([straight, np.clip(z + PROBE * steps, low, high)])
+    straight = problem.admitted(z + steps, base)
+    points = np.vstack([straight, problem.admitted(z + PROBE * steps, base)])
     found = residuals(problem.model, problem.stretches, problem.to_values(points, base))
     probed = found.error[len(LADDER) :].reshape(len(LADDER), -1)
     bends = np.zeros_like(steps)
@@ -214,7 +247,7 @@ def _improve(
         curvature = 2.0 / PROBE * ((probed[index] - error) / PROBE - J @ steps[index, moving])
         bends[index, moving] = -0.5 * np.linalg.solve(left, J.T @ (weight * curvature))
     believable = np.linalg.norm(bends, axis=1) <= MOST_BEND * np.linalg.norm(steps, axis=1)
-    bent = np.clip(z + steps + np.where(believable[:, None], bends, 0.0), low, high)
+    bent = problem.admitted(z + steps + np.where(believable[:, None], bends, 0.0), base)
     trial = np.vstack([straight, bent])
     misfits = [
         misfit(_first(found, len(LADDER)), noise),
@@ -224,6 +257,14 @@ def _improve(
     best = int(np.argmin(objectives))
     gain = objective - float(objectives[best])
     return (trial[best], gain) if gain > 0.0 else (z, 0.0)
+
+
+def free_to_move(
+    z: FloatArray, gradient: FloatArray, bounds: tuple[FloatArray, FloatArray]
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which parameters a step may move: one at its bound that wants to go further stays there, shape (F,)."""
+    low, high = bounds
+    return np.asarray(~(((z <= low) & (gradient > 0.0)) | ((z >= high) & (gradient < 0.0))))
 
 
 def _first(found: Residuals, count: int) -> Residuals:

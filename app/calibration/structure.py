@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import optuna
 
 from app.calibration.dataset import Stretch, cut_stretch
+from app.calibration.laws import described
 from app.calibration.residual import residuals
 from app.calibration.types import TrialRecord
 from app.telemetry import FloatArray
 from app.twin import friction
-from app.twin.model import FRICTION_LAW, TwinModel
+from app.twin.model import TwinModel
 from app.twin.rollout import LANES
 
 BATCHES = 4
 TRIALS = BATCHES * LANES
-STRUCTURE: Final[Mapping[str, str | bool]] = {"friction": FRICTION_LAW}
-"""The one structure there is so far, as a trial records it."""
 SCOUT_WINDOW_S = 8.0
 SCOUT_SHARE = 0.25
 SCOUT_TOTAL_S = (16.0, 48.0)
@@ -105,9 +103,9 @@ def search(
             study.tell(trial, None if failed else objective, _state(failed=failed))
             named = {name: float(v) for name, v, s in zip(model.names, sets, model.specs, strict=True) if s.fitted}
             if failed:
-                records.append(TrialRecord(trial.number, STRUCTURE, named, None, "failed"))
+                records.append(TrialRecord(trial.number, described(model.structure), named, None, "failed"))
             else:
-                records.append(TrialRecord(trial.number, STRUCTURE, named, objective, "complete"))
+                records.append(TrialRecord(trial.number, described(model.structure), named, objective, "complete"))
                 candidates.append(Candidate(sets, objective))
         told(len(records), min((c.objective for c in candidates), default=math.inf))
     return sorted(candidates, key=lambda c: c.objective), records

@@ -93,10 +93,35 @@ class TrialRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class StructureTried:
+    """A structure that was fitted on part of the training data, and what came of it.
+
+    Attributes:
+        structure: its laws, as a trial records them.
+        log_rms: mean over joints of the logarithm of its error on data it was not fitted to [ln rad].
+        gain: share of the plain structure's loss on such data that it saves.
+        gain_error: standard error of the gain.
+        chosen: whether the twin has it.
+        reason: why it was chosen or lost, in words.
+    """
+
+    structure: Mapping[str, str | bool]
+    log_rms: float
+    gain: float
+    gain_error: float
+    chosen: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class FitResult:
-    """What a fit found: a twin without a version, the gate's answer, every trial and the report for people."""
+    """What a fit found: a twin without a version, the gate's answer, every trial and the report for people.
+
+    `structures` tells which laws were fitted and why each was chosen or lost, the plain ones first.
+    """
 
     draft: TwinDraft
     acceptance: Acceptance
     trials: tuple[TrialRecord, ...]
     report_html: str
+    structures: tuple[StructureTried, ...] = ()

@@ -12,7 +12,7 @@ import pytest
 from scipy.optimize import minimize
 
 from app.calibration.dataset import Dataset, Split
-from app.calibration.residual import misfit, residuals
+from app.calibration.residual import Noise, misfit, residuals
 from app.calibration.solver import FIRST_KAPPA, Problem, Solution, solve
 from app.telemetry import FloatArray
 from app.twin.model import build_model
@@ -152,7 +152,7 @@ def test_no_iteration_is_spent_where_none_may_be() -> None:
     start = data.model.initial()
     told: list[float] = []
 
-    def stop(objective: float) -> bool:
+    def stop(objective: float, _: Noise) -> bool:
         told.append(objective)
         return len(told) < 3
 
