@@ -77,7 +77,7 @@ def build() -> dashboard.Dashboard:
     made.with_panel(
         listing(
             "Drifts under way",
-            "What the monitor waits for, or proposes: a proposal has a time and a reason, and waits for somebody to start it.",
+            "What the monitor waits for; what has a reason is proposed and waits for somebody to start it.",
             (
                 Column("robot", link=ROBOT_LINK),
                 Column("version", width=90),

@@ -7,6 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as models
 
+from app.monitor.state import UNUSUAL
 from monitoring.grafana.panels import BLUE, GREEN, GREY, ORANGE, RED, YELLOW
 from monitoring.grafana.sources import SOURCES
 
@@ -55,5 +56,5 @@ def page(uid: str, title: str, description: str) -> dashboard.Dashboard:
 
 
 def score_limits() -> tuple[tuple[float, str], ...]:
-    """From which drift score on what colour."""
-    return ((1.5, YELLOW), (2.0, RED))
+    """From which drift score on what colour: red is where it speaks for drift."""
+    return ((0.75 * UNUSUAL, YELLOW), (UNUSUAL, RED))
