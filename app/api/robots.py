@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.api.access import Administrator, Reader
 from app.api.context import ApiContext
@@ -16,11 +19,20 @@ from app.api.registered import RobotPath, find_robot
 from app.api.route import ApiRoute
 from app.errors import DeclarationError, NotFoundError
 from app.registry import robots as registry
+from app.registry.connections import ConnectionState, RobotConnection, connections_of
 from app.registry.robots import Robot
 from app.telemetry import parse_fleet_id
 from app.twin.declaration import RobotDeclaration
 
 router = APIRouter(prefix="/v1/robots", tags=["robots"], route_class=ApiRoute)
+
+
+class ConnectionView(BaseModel):
+    """What a robot last said of its connection to the broker."""
+
+    state: ConnectionState = Field(description="ONLINE; OFFLINE: it left; CONNECTIONBROKEN: the broker lost it")
+    stamp: datetime = Field(description="the latest that the robot gave")
+    received_at: datetime = Field(description="when we heard of it")
 
 
 class RobotView(BaseModel):
@@ -30,17 +42,19 @@ class RobotView(BaseModel):
     fleet: str
     declaration: dict[str, Any] = Field(description="its `twincal.robot/1`, as it was put")
     description_sha256: str | None = Field(description="its own description; null: its fleet's")
+    connection: ConnectionView | None = Field(description="null: it never said anything of it")
     created_at: datetime
     updated_at: datetime
 
     @classmethod
-    def of(cls, robot: Robot) -> RobotView:
+    def of(cls, robot: Robot, connection: RobotConnection | None) -> RobotView:
         """The view of a robot."""
         return cls(
             robot=robot.robot,
             fleet=robot.fleet,
             declaration=robot.declaration.model_dump(mode="json", by_alias=True, exclude_unset=True),
             description_sha256=robot.description_sha256,
+            connection=None if connection is None else ConnectionView(**asdict(connection)),
             created_at=robot.created_at,
             updated_at=robot.updated_at,
         )
@@ -72,9 +86,10 @@ async def put_robot(
             if who.fleet is not None and await _is_taken(connection, robot):
                 raise
         stored, created = await registry.put_robot(connection, declaration)
+        (view,) = await _views(connection, [stored])
     if created:
         response.status_code = HTTPStatus.CREATED
-    return RobotView.of(stored)
+    return view
 
 
 @router.get("", summary="All robots")
@@ -92,15 +107,17 @@ async def list_robots(
     async with context.engine.connect() as connection:
         after = None if key is None else str(key[0])
         found = await registry.list_robots(connection, fleet or who.fleet, after, limit)
+        views = await _views(connection, found)
     last = encode_cursor(found[-1].robot) if len(found) == limit else None
-    return Page(items=[RobotView.of(robot) for robot in found], next=last)
+    return Page(items=views, next=last)
 
 
 @router.get("/{robot}", summary="One robot")
 async def read_robot(robot: RobotPath, context: ApiContext, who: Reader) -> RobotView:
-    """Its declaration and where it belongs."""
+    """Its declaration, where it belongs and whether it is connected."""
     async with context.engine.connect() as connection:
-        return RobotView.of(await find_robot(connection, robot, who))
+        (view,) = await _views(connection, [await find_robot(connection, robot, who)])
+    return view
 
 
 @router.delete("/{robot}", status_code=HTTPStatus.NO_CONTENT, summary="Delete a robot")
@@ -109,6 +126,11 @@ async def delete_robot(robot: RobotPath, context: ApiContext, who: Administrator
     async with context.engine.begin() as connection:
         await find_robot(connection, robot, who)
         await registry.delete_robot(connection, robot, who.name)
+
+
+async def _views(connection: AsyncConnection, found: Sequence[Robot]) -> list[RobotView]:
+    known = await connections_of(connection, [robot.robot for robot in found])
+    return [RobotView.of(robot, known.get(robot.robot)) for robot in found]
 
 
 async def _is_taken(connection: Any, robot: str) -> bool:

@@ -20,7 +20,7 @@ from paho.mqtt.subscribeoptions import SubscribeOptions
 
 from app.ingest.broker import CONNECT_WAIT_S, BrokerAddress, Client, connect_properties
 from app.ingest.buffer import Buffer, Delivery
-from app.ingest.topic import TELEMETRY_FILTER
+from app.ingest.topic import CONNECTION_FILTER, TELEMETRY_FILTER
 from app.metrics import ingest_connected
 
 Cause = Literal["lost", "refused", "silent", "buffer_full", "commit_failed", "stopping"]
@@ -125,7 +125,7 @@ class Connection:
 
     def unsubscribe(self) -> None:
         """Ask for no more messages."""
-        self._client.unsubscribe(self._filter)
+        self._client.unsubscribe([self._filter, CONNECTION_FILTER])
 
     def end(self, cause: Cause, detail: str = "", fatal: str = "") -> None:
         """Mark the connection as ended; on the event loop's thread."""
@@ -197,10 +197,11 @@ class Connection:
             # What an ingester of this name subscribed to when it shared, or didn't, would still be delivered.
             client.unsubscribe(self._other_filter)
         # Always: a broker that lost the session gives no sign but silence.
-        options = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
-        if self._options.shared:  # retained messages never come by a shared subscription
-            options = SubscribeOptions(qos=1)
-        client.subscribe(self._filter, options=options)
+        kept = SubscribeOptions(qos=1, retainHandling=SubscribeOptions.RETAIN_SEND_IF_NEW_SUB)
+        # Retained messages never come by a shared subscription. So connections aren't shared: every ingester hears of
+        # each, and writes what the others wrote.
+        options = SubscribeOptions(qos=1) if self._options.shared else kept
+        client.subscribe([(self._filter, options), (CONNECTION_FILTER, kept)])
 
     def _on_subscribe(
         self,
@@ -219,7 +220,7 @@ class Connection:
     def _become_ready(self) -> None:
         self._subscribed = self._was_ready = True
         ingest_connected.set(1)
-        _log.info("subscribed", filter=self._filter)
+        _log.info("subscribed", filters=[self._filter, CONNECTION_FILTER])
 
     def _on_message(self, _client: mqtt.Client, _userdata: object, message: mqtt.MQTTMessage) -> None:
         if self._gave_up or self._ended.done():

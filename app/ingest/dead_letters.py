@@ -136,7 +136,7 @@ async def replay_dead_letters(engine: AsyncEngine, database_url: str, selection:
             last_id = letters[-1].id
             messages = [_message(letter) for letter in letters]
             outcome = await writer.store([intake.examine(message) for message in messages])
-            replayed.stored += outcome.stored
+            replayed.stored += outcome.stored + outcome.announced
             replayed.samples += outcome.samples
             replayed.duplicates += outcome.duplicates
             again = {id(refused.message): refused for refused in outcome.refused}

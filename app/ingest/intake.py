@@ -11,9 +11,10 @@ import structlog
 
 from app.database.telemetry import BatchOrigin, BatchRow, pack
 from app.errors import TelemetryError
+from app.ingest.announcement import Announcement, decode_announcement
 from app.ingest.packet import Limits, Origin, decode_packet
 from app.ingest.refusal import Reason, refusal
-from app.ingest.topic import TelemetryTopic, parse_telemetry_topic
+from app.ingest.topic import ConnectionTopic, TelemetryTopic, Topic, parse_topic
 
 DEAD_LETTER_DAYS: Final = 14
 # Too large to be replayed, so a beginning to recognise it by is enough.
@@ -49,12 +50,24 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
+class Announced:
+    """A robot's word on its connection, which can be stored if the robot is registered."""
+
+    message: Message
+    topic: ConnectionTopic
+    announcement: Announcement
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A message that can't be stored, and why."""
 
     message: Message
     error: TelemetryError
-    topic: TelemetryTopic | None = None
+    topic: Topic | None = None
+
+
+Examined = Accepted | Announced | Refused
 
 
 class DeadLetterRow(NamedTuple):
@@ -82,11 +95,14 @@ class Intake:
 
     limits: Limits = field(default_factory=Limits)
 
-    def examine(self, message: Message) -> Accepted | Refused:
+    def examine(self, message: Message) -> Examined:
         """Decode one message."""
-        topic: TelemetryTopic | None = None
+        topic: Topic | None = None
         try:
-            topic = parse_telemetry_topic(message.topic)
+            topic = parse_topic(message.topic)
+            if isinstance(topic, ConnectionTopic):
+                word = decode_announcement(message.payload, message.content_type, message.received_ns)
+                return Announced(message, topic, word)
             origin = Origin(topic.fleet, topic.robot, topic.stream, message.received_ns, message.content_type)
             packet = decode_packet(message.payload, origin, self.limits)
             row = pack(
@@ -127,7 +143,7 @@ class Intake:
         )
 
 
-def refuse(accepted: Accepted, reason: Reason, where: str, problem: str, remedy: str = "") -> Refused:
+def refuse(accepted: Accepted | Announced, reason: Reason, where: str, problem: str, remedy: str = "") -> Refused:
     """A message that was well formed and still can't be stored."""
     return Refused(accepted.message, refusal(reason, where, problem, remedy), accepted.topic)
 

@@ -24,6 +24,7 @@ Reason = Literal[
     "number_out_of_range",
     "length_mismatch",
     "bad_name",
+    "bad_state",
     "duplicate_name",
     "bad_stamp",
     "naive_stamp",

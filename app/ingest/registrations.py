@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from app.ingest.intake import Accepted, Refused, refuse
+from app.ingest.intake import Accepted, Announced, Refused, refuse
 
 # What a registration was is believed this long; what wasn't registered is asked for again soon: somebody is just at it.
 _KNOWN_FOR_S: Final = 5.0
@@ -48,7 +48,7 @@ class Registrations:
             valid_for_s = _KNOWN_FOR_S if robot in fleets else _UNKNOWN_FOR_S
             self._by_robot[robot] = _Registration(fleets.get(robot), now_s + valid_for_s)
 
-    def check(self, accepted: Accepted) -> Accepted | Refused:
+    def check(self, accepted: Accepted | Announced) -> Accepted | Announced | Refused:
         """A message of a robot that was refreshed, refused if nobody registered it or its topic is another fleet's."""
         topic = accepted.topic
         known = self._by_robot.get(topic.robot)

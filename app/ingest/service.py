@@ -18,9 +18,10 @@ from app.database.partitions import days_ahead, ensure_partitions
 from app.ingest.buffer import Buffer, Delivery
 from app.ingest.dead_letters import forget_expired
 from app.ingest.gaps import SequenceGaps
-from app.ingest.intake import Accepted, Intake, Message, Refused
+from app.ingest.intake import Accepted, Examined, Intake, Message
 from app.ingest.packet import Limits
 from app.ingest.session import Session, SessionOptions
+from app.ingest.topic import is_connection_topic
 from app.ingest.writer import CommitError, Outcome, Writer
 from app.metrics import (
     ingest_clock_skew_seconds,
@@ -118,8 +119,9 @@ class IngestService:
         options = self._options
         await self._writer.store([])  # whether the database is there shows before the first message
         while deliveries := await self._buffer.take(options.batch_messages, options.batch_bytes):
-            # What the broker had kept from before we came is no live data, and the robot sends its own again.
-            live = [delivery for delivery in deliveries if not delivery.retain]
+            # Telemetry that the broker had kept from before we came is no live data, and the robot sends its own again.
+            # What it had kept of connections is what they are now.
+            live = [delivery for delivery in deliveries if not delivery.retain or is_connection_topic(delivery.topic)]
             ingest_messages.labels(outcome="retained").inc(len(deliveries) - len(live))
             try:
                 examined = await asyncio.to_thread(self._examine, live)
@@ -136,14 +138,15 @@ class IngestService:
             finally:
                 self._buffer.release(deliveries)
 
-    def _examine(self, deliveries: Sequence[Delivery]) -> list[Accepted | Refused]:
+    def _examine(self, deliveries: Sequence[Delivery]) -> list[Examined]:
         return [self._intake.examine(Message(d.topic, d.payload, d.content_type, d.received_ns)) for d in deliveries]
 
-    def _count(self, live: Sequence[Delivery], examined: Sequence[Accepted | Refused], outcome: Outcome) -> None:
+    def _count(self, live: Sequence[Delivery], examined: Sequence[Examined], outcome: Outcome) -> None:
         now_ns = time.time_ns()
         ingest_messages.labels(outcome="stored").inc(outcome.stored)
         ingest_messages.labels(outcome="duplicate").inc(outcome.duplicates)
         ingest_messages.labels(outcome="dead_letter").inc(len(outcome.refused))
+        ingest_messages.labels(outcome="connection").inc(outcome.announced)
         ingest_samples.inc(outcome.samples)
         for refused in outcome.refused:
             ingest_dead_letters.labels(reason=refused.error.reason).inc()

@@ -17,7 +17,8 @@ from asyncpg import exceptions as pg
 from app.database.engine import plain_url
 from app.database.telemetry import BatchRow
 from app.errors import ServiceError
-from app.ingest.intake import Accepted, DeadLetterRow, Intake, Refused, refuse
+from app.ingest.announcement import store_announcements
+from app.ingest.intake import Accepted, Announced, DeadLetterRow, Examined, Intake, Refused, refuse
 from app.ingest.registrations import Registrations
 from app.metrics import ingest_commit_failures, ingest_commit_seconds
 
@@ -92,15 +93,17 @@ class Outcome:
     """What became of messages.
 
     Attributes:
-        stored: messages that are new.
+        stored: messages of telemetry that are new.
         samples: rows of theirs.
         duplicates: messages that were stored before.
+        announced: messages about robots' connections.
         refused: messages that are dead letters.
     """
 
     stored: int = 0
     samples: int = 0
     duplicates: int = 0
+    announced: int = 0
     refused: list[Refused] = field(default_factory=list)
 
     def add(self, other: Outcome) -> None:
@@ -108,6 +111,7 @@ class Outcome:
         self.stored += other.stored
         self.samples += other.samples
         self.duplicates += other.duplicates
+        self.announced += other.announced
         self.refused += other.refused
 
 
@@ -136,7 +140,7 @@ class Writer:
     ) -> None:
         await self._disconnect()
 
-    async def store(self, examined: Sequence[Accepted | Refused]) -> Outcome:
+    async def store(self, examined: Sequence[Examined]) -> Outcome:
         """Store messages; waits as long as the database is away.
 
         Raises:
@@ -163,7 +167,7 @@ class Writer:
                 self.is_ready = True
                 return outcome
 
-    async def _store_or_split(self, examined: Sequence[Accepted | Refused]) -> Outcome:
+    async def _store_or_split(self, examined: Sequence[Examined]) -> Outcome:
         """Store all, or halve until the row that can't be stored stands alone and becomes a dead letter."""
         try:
             return await self._store_once(examined)
@@ -181,17 +185,21 @@ class Writer:
             _log.warning("a message can't be stored", robot=item.topic.robot, error=_one_line(error))
             return await self._store_once([refuse(item, "not_storable", "payload", _one_line(error))])
 
-    async def _store_once(self, examined: Sequence[Accepted | Refused]) -> Outcome:
+    async def _store_once(self, examined: Sequence[Examined]) -> Outcome:
         connection = await self._connect()
-        accepted = [item for item in examined if isinstance(item, Accepted)]
-        await self._registrations.refresh(connection, [item.topic.robot for item in accepted])
-        checked = [self._registrations.check(item) if isinstance(item, Accepted) else item for item in examined]
+        robots = [item.topic.robot for item in examined if not isinstance(item, Refused)]
+        await self._registrations.refresh(connection, robots)
+        checked = [item if isinstance(item, Refused) else self._registrations.check(item) for item in examined]
         outcome = Outcome(refused=[item for item in checked if isinstance(item, Refused)])
         rows = [item.row for item in checked if isinstance(item, Accepted)]
+        words = [(item.topic, item.announcement) for item in checked if isinstance(item, Announced)]
+        outcome.announced = len(words)
         start_s = time.perf_counter()
         async with connection.transaction():
             if rows:
                 await _store_rows(connection, rows, outcome)
+            if words:
+                await store_announcements(connection, words)
             if outcome.refused and self._keep_refused:
                 letters = [self._intake.dead_letter(item) for item in outcome.refused]
                 await connection.copy_records_to_table("dead_letters", records=letters, columns=DeadLetterRow._fields)

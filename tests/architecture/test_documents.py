@@ -12,6 +12,7 @@ import pytest
 from app.api import errors
 from app.api.app import create_app
 from app.database.engine import create_engine
+from app.ingest.announcement import decode_announcement
 from app.ingest.packet import Origin, decode_packet
 from app.ingest.refusal import REASONS
 from app.scenario.request import ScenarioRequest, read_choice
@@ -94,9 +95,10 @@ def test_every_path_of_the_repository_in_a_document_exists(document: Path) -> No
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-def test_every_telemetry_example_of_the_protocol_document_is_taken() -> None:
+def test_every_example_of_the_protocol_document_is_taken() -> None:
     text = (ROOT / "docs" / "protocol.md").read_text()
-    examples = re.findall(r"^ {4}(\{.*(?:\n {5,}.*)*)$", text, flags=re.MULTILINE)
+    word, *examples = re.findall(r"^ {4}(\{.*(?:\n {5,}.*)*)$", text, flags=re.MULTILINE)
+    assert decode_announcement(word.encode(), None, 1).stamp_ns == 1_767_225_600_500_000_000
     packets = [decode_packet(example.encode(), Origin("arms", "arm-07", "joints", 1)) for example in examples]
     assert [packet.batch.names for packet in packets] == [("shoulder", "elbow")] * 3
     assert {packet.batch.stamp_ns for packet in packets} == {1_767_225_600_500_000_000}
