@@ -120,14 +120,9 @@ class Watcher:
         """Let the fleet's policy act; if that fails, what was found is stored all the same."""
         try:
             async with connection.begin_nested():
-                decision = await self._consider(
-                    connection, due.robot, seen.standing, seen.score, due.version, found.updated_at
-                )
+                await self._consider(connection, due.robot, seen.standing, seen.score, due.version, found.updated_at)
         except TwincalError as error:
             self._failed(due, error)
-            return
-        if decision.action in ("proposed", "queued"):
-            _log.info("recalibration", robot=due.robot, action=decision.action, reason=decision.reason)
 
     def _point(self, due: Due, seen: Seen) -> DriftPoint | None:
         """The history's next point, if it is time for one."""
