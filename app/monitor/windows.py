@@ -9,9 +9,9 @@ from typing import Final
 
 import numpy as np
 
-from app.calibration.dataset import Stretch, cut_stretch
+from app.calibration.dataset import Stretch
 from app.calibration.plausibility import keep_known_joints
-from app.calibration.recording import GAP_FACTOR, GAP_S, STATE_SAMPLES, BoolArray, Commanded, read_commands
+from app.calibration.recording import GAP_FACTOR, GAP_S, STATE_WINDOW_S, BoolArray, Commanded, read_commands
 from app.calibration.turns import unwrap
 from app.errors import FitImpossibleError
 from app.monitor.baseline import Watched
@@ -19,6 +19,7 @@ from app.telemetry import Channel, FloatArray, IntArray, Recording
 from app.twin import actuator
 from app.twin.declaration import ControllerKind
 from app.twin.joint_map import apply_joint_map
+from app.twin.rollout import Motion
 
 LEAD_S: Final = 0.1
 """A window begins no sooner after a gap: its start is a smoothed state, and a late command may still act."""
@@ -30,6 +31,12 @@ SILENT_S: Final = 0.5
 """A joint that still moves so long after its last command is following commands we didn't get."""
 MAX_WINDOWS: Final = 60
 """The most windows of one recording that are judged: the latest."""
+START_SAMPLES: Final = 7
+"""A window's start is read off at least so many samples of each joint, with a cubic: a fast motion's speed changes so
+much within them that a parabola's would be off by enough to look like drift."""
+START_DEGREE: Final = 3
+PAST_S: Final = 0.5
+"""Commands are simulated from so long before a window: longer than any latency [s]."""
 
 _FOLLOWED: Final[Mapping[ControllerKind, Channel | None]] = {
     "pd": "command_position",
@@ -95,7 +102,7 @@ def moving_windows(watched: Watched, telemetry: Telemetry, after_s: float) -> tu
         Windows in order of time, and the end of the last one looked at; `after_s` where there was none.
     """
     spans = _spans(watched, telemetry, after_s)
-    chosen = [cut_stretch(telemetry.commanded, *span) for span in spans if _worth_simulating(watched, telemetry, *span)]
+    chosen = [_stretch(telemetry.commanded, *span) for span in spans if _worth_simulating(watched, telemetry, *span)]
     return chosen[-MAX_WINDOWS:], spans[-1][1] if spans else after_s
 
 
@@ -139,7 +146,46 @@ def _starts_measured(telemetry: Telemetry, begin_s: float) -> bool:
     t_s = telemetry.commanded.t_s
     near = np.abs(t_s - begin_s) <= max(GAP_S, GAP_FACTOR * telemetry.step_s)
     count = (~np.isnan(telemetry.commanded.position[near])).sum(axis=0)
-    return bool((count >= STATE_SAMPLES).all())
+    return bool((count >= START_SAMPLES).all())
+
+
+def _stretch(commanded: Commanded, begin_s: float, end_s: float) -> Stretch:
+    """A window's part of a recording, with as much of the commands before it as still act."""
+    t_s = commanded.t_s
+    first, last = np.searchsorted(t_s, [begin_s, end_s]).tolist()
+    past = max(int(np.searchsorted(t_s, begin_s - PAST_S, side="right")) - 1, 0)
+    q0, v0 = _state_at(commanded, begin_s)
+    motion = Motion(t_s[past:last], commanded.command[past:last], t_s[first:last], begin_s, q0, v0)
+    position = np.where(commanded.at_stop[first:last], np.nan, commanded.position[first:last])
+    return Stretch(commanded.name, motion, position, commanded.velocity[first:last], commanded)
+
+
+def _state_at(commanded: Commanded, t_s: float) -> tuple[FloatArray, FloatArray]:
+    """Smoothed measured positions and velocities at an instant, shape (n,) each."""
+    n = commanded.position.shape[1]
+    q, v = np.zeros(n), np.zeros(n)
+    known = ~np.isnan(commanded.position)
+    together = np.asarray(known.all(axis=1), dtype=np.bool_)
+    groups = (
+        [(list(range(n)), together)] if _enough(commanded, together, t_s) else [([j], known[:, j]) for j in range(n)]
+    )
+    for joints, rows in groups:
+        near = _nearest(commanded.t_s, np.flatnonzero(rows), t_s)
+        *_, v[joints], q[joints] = np.polyfit(
+            commanded.t_s[near] - t_s, commanded.position[near][:, joints], START_DEGREE
+        )
+    return q, v
+
+
+def _enough(commanded: Commanded, rows: BoolArray, t_s: float) -> bool:
+    return int((rows & (np.abs(commanded.t_s - t_s) <= STATE_WINDOW_S)).sum()) >= START_SAMPLES
+
+
+def _nearest(t_s: FloatArray, rows: IntArray, instant_s: float) -> IntArray:
+    """The rows around an instant, or the nearest where too few are around it."""
+    away = np.abs(t_s[rows] - instant_s)
+    near: IntArray = rows[away <= STATE_WINDOW_S]
+    return near if len(near) >= START_SAMPLES else rows[np.argsort(away, kind="stable")[:START_SAMPLES]]
 
 
 def _commands_lost(telemetry: Telemetry, rows: IntArray, threshold: FloatArray) -> bool:
