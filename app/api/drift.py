@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import AwareDatetime, BaseModel, Field
@@ -19,6 +19,7 @@ from app.calibration import versions
 from app.calibration.versions import VersionSummary
 from app.errors import InvalidInputError
 from app.registry.drift import STALE_AFTER_S, Drift, DriftPoint, DriftState, Period, read_drift, read_history
+from app.registry.recalibrations import open_proposal
 from app.registry.recordings import last_sample_ns
 
 _DEFAULT_PERIOD: Final = timedelta(days=1)
@@ -64,6 +65,16 @@ class DriftHistory(Page[DriftPointView]):
     )
 
 
+class ProposalView(BaseModel):
+    """A calibration that the monitor proposes, by the policy of the robot's fleet."""
+
+    reason: str = Field(
+        description="how far the robot has drifted, since when, and how much there is to calibrate from"
+    )
+    request: dict[str, Any] = Field(description="body of the `POST` to the robot's calibrations that would do it")
+    proposed_at: datetime
+
+
 class DriftView(BaseModel):
     """How well the active twin fits the robot."""
 
@@ -81,6 +92,7 @@ class DriftView(BaseModel):
     scored_at: datetime | None = Field(description="end of the latest motion that was judged, by the robot's clock")
     telemetry_at: datetime | None = Field(description="when the monitor last saw telemetry arrive, by our clock")
     reason: str | None = Field(description="why the robot can't be judged, in words; null while it can")
+    proposal: ProposalView | None = Field(default=None, description="what would answer the drift; null: nothing is due")
     history: DriftHistory
 
 
@@ -149,6 +161,7 @@ async def read_robot_drift(
         found = await read_drift(connection, registered.robot)
         latest_ns = await last_sample_ns(connection, registered.robot)
         points = await read_history(connection, registered.robot, wanted.period, wanted.after, limit)
+        proposed = await open_proposal(connection, registered.robot)
     history = DriftHistory(
         items=[DriftPointView.of(point) for point in points],
         next=wanted.next_after(points[-1].at) if len(points) == limit else None,
@@ -156,7 +169,9 @@ async def read_robot_drift(
     )
     if found is None or found.version != active.version:
         return _unseen(registered.robot, active, found, now, history)
-    return _seen(registered.robot, found, latest_ns, now, history)
+    view = _seen(registered.robot, found, latest_ns, now, history)
+    proposal = None if proposed is None else ProposalView(**asdict(proposed))
+    return view.model_copy(update={"proposal": proposal})
 
 
 def _seen(robot: str, found: Drift, latest_ns: int | None, now: datetime, history: DriftHistory) -> DriftView:

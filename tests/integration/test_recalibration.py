@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.calibration import jobs, versions
@@ -16,7 +16,7 @@ from app.calibration.audit import Move
 from app.calibration.jobs import Ending
 from app.calibration.request import CalibrationRequest
 from app.calibration.versions import Origin
-from app.database.tables import audit, calibrations
+from app.database.tables import audit, calibrations, drift
 from app.monitor.recalibration import Decision, consider
 from app.monitor.score import WindowScore
 from app.monitor.state import DriftState, Standing
@@ -333,6 +333,22 @@ async def test_a_rejected_recalibration_leaves_the_old_version_active_and_says_s
         assert (await api.get(f"/v1/robots/{ROBOT}/twin")).headers["Twincal-Version"] == "1"
     assert done["reason"].endswith("not above 0; version 1 is kept")
     assert (moves[0]["what"], moves[0]["reason"]) == ("reject", f"{cause}; {done['reason']}")
+
+
+async def test_the_drift_of_a_robot_shows_what_is_proposed_until_it_is_done(engine: AsyncEngine) -> None:
+    await fleet(engine, {"min_moving_s": 60})
+    async with engine.begin() as connection:
+        await connection.execute(insert(drift).values(robot=ARM, version=1, state="drifted", since=NOW))
+    _, token = await make_key(engine)
+    async with running_api(engine) as url, client_of(url, token) as api:
+        path = f"/v1/robots/{ARM}/drift"
+        assert (await api.get(path)).json()["proposal"] is None
+        await Watch(engine).enough()
+        proposal = (await api.get(path)).json()["proposal"]
+        assert (proposal["reason"], proposal["proposed_at"]) == (REASON, "2026-05-01T12:01:15Z")
+        assert proposal["request"]["window"] == {"from": "2026-05-01T12:00:00Z", "to": "2026-05-01T12:01:15Z"}
+        await activate(engine)
+        assert (await api.get(path)).json()["proposal"] is None
 
 
 async def test_a_policy_that_cannot_be_is_refused_by_its_field(engine: AsyncEngine) -> None:
