@@ -54,6 +54,7 @@ TRUTH: Final[Mapping[str, float]] = {
     "robot/command_latency_s": 0.0,
 }
 RATE_HZ: Final = 100.0
+PAUSE_NS: Final = 5 * 10**8
 
 
 @dataclass
@@ -68,6 +69,7 @@ class WatchedRobot:
     fleet: FleetId = FLEET
     controller: Mapping[str, Any] = field(default_factory=lambda: {"kind": "pd", "kp": 40.0, "kd": 1.0})
     next_ns: int = 0
+    last_ns: int = 0
     seq: int = 0
     boot_id: str = "boot-1"
 
@@ -130,7 +132,9 @@ class WatchedRobot:
             topic = f"twincal/v1/{self.fleet}/{self.robot}/telemetry/joints"
             sent.append(Message(topic, encode_msgpack(batch, self.boot_id, self.seq), None, time.time_ns()))
             self.seq += 1
-        self.next_ns = origin_ns + int(recording.t_ns[-1]) + int(1e9 / RATE_HZ)
+        self.last_ns = origin_ns + int(recording.t_ns[-1])
+        # Each piece begins at rest in its own place: the pause tells that nobody saw how the robot got there.
+        self.next_ns = self.last_ns + PAUSE_NS
         return sent
 
     async def work(
@@ -178,6 +182,11 @@ async def monitoring(
     finally:
         stop.set()
         await asyncio.wait_for(task, 20.0)
+
+
+async def until_seen(engine: AsyncEngine, robot: WatchedRobot) -> Drift:
+    """What the monitor says once it has looked at all that the robot sent."""
+    return await until_drift(engine, robot.robot, "seen to the end", telemetry_ns=robot.last_ns)
 
 
 async def drift_of(engine: AsyncEngine, robot: str) -> Drift | None:
