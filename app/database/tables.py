@@ -274,7 +274,7 @@ drift: Final = Table(
     Column("version", Integer, nullable=False),
     Column("state", Text, nullable=False),
     _instant("since"),
-    # End of the latest scored window: for people, and to the nanosecond to go on from.
+    # End of what was judged last, for people; end of the latest window looked at, to go on from.
     _instant("scored_at", optional=True),
     Column("scored_ns", BigInteger),
     # Multiples of the version's own baseline; NULL until something moved enough to judge.

@@ -6,13 +6,12 @@ import asyncio
 from collections import OrderedDict
 from typing import Final
 
-from pydantic import ValidationError
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.calibration.versions import read_version
 from app.database.tables import robots
-from app.errors import DeclarationError, InvalidInputError, TwincalError
+from app.errors import InvalidInputError, TwincalError
 from app.monitor.baseline import Watched, prepare
 from app.monitor.store import Due
 from app.registry.descriptions import get_description
@@ -70,10 +69,5 @@ async def _prepared(connection: AsyncConnection, due: Due) -> Watched:
 
 
 def _prepare(document: bytes, declared: object, description: bytes) -> Watched:
-    try:
-        declaration = RobotDeclaration.model_validate(declared)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "declaration"
-        raise DeclarationError(where, f"can't be read any more: {first['msg']}", "declare the robot again") from error
+    declaration = RobotDeclaration.model_validate(declared)
     return prepare(read_document(document), declaration, parse_urdf(description))

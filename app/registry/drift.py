@@ -26,8 +26,8 @@ class Drift:
         version: the version it was about.
         state: then; see `seen_at` for what is left of it now.
         since: when it came into that state.
-        scored_at: end of the latest scored window by the robot's clock; None: nothing was scored yet.
-        scored_ns: the same to the nanosecond, since the epoch.
+        scored_at: end of the telemetry that was judged last, by the robot's clock; None: nothing was judged yet.
+        scored_ns: end of the latest window looked at, moving or not, nanoseconds since the epoch.
         score: multiple of the version's baseline; None: nothing moved enough to judge.
         worst_score: of `worst_joint`.
         worst_joint: the joint that is farthest off.

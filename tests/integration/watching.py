@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from app.monitor.watch import Consider
 from app.registry.descriptions import put_robot_description
 from app.registry.drift import Drift, read_drift
 from app.registry.robots import put_robot
-from app.telemetry import CHANNELS, FleetId, Recording, RobotId
+from app.telemetry import CHANNELS, Channel, FleetId, Recording, RobotId
 from app.twin.declaration import RobotDeclaration
 from app.twin.document import (
     Covariance,
@@ -72,6 +72,7 @@ class WatchedRobot:
     last_ns: int = 0
     seq: int = 0
     boot_id: str = "boot-1"
+    records: tuple[Channel, ...] = ("position", "command_position")
 
     @property
     def declaration(self) -> RobotDeclaration:
@@ -122,7 +123,8 @@ class WatchedRobot:
         rows = int(seconds * RATE_HZ)
         targets = np.zeros((rows, 1)) if still else swings(np.arange(rows) / RATE_HZ, 1, seed=self.seq)
         values = self.model.values({**TRUTH, FRICTION: friction})
-        return follow(self.model, values, targets, rate_hz=RATE_HZ, noise_sd=NOISE_RAD, seed=self.seq)
+        moved = follow(self.model, values, targets, rate_hz=RATE_HZ, noise_sd=NOISE_RAD, seed=self.seq)
+        return replace(moved, channels={channel: moved.channels[channel] for channel in self.records})
 
     def messages(self, recording: Recording, age_s: float = 55.0) -> list[Message]:
         """A recording as the robot would send it after what it sent before."""
