@@ -17,7 +17,7 @@ from app.twin.actuator import COMMAND_COLUMNS, ENABLED, KD_SCALE, KP_SCALE, LIMI
 from app.twin.declaration import RobotDeclaration
 from app.twin.description import Description, parse_urdf
 from app.twin.document import NormalPrior
-from app.twin.model import TwinModel, build_model
+from app.twin.model import PLAIN, Structure, TwinModel, build_model
 from app.twin.parameters import ParameterSpec, Slot
 from app.twin.rollout import Motion, rollout
 
@@ -70,6 +70,7 @@ def model_of(
     *,
     logged: Sequence[str] | None = None,
     channels: frozenset[Channel] = ALL_COMMANDS,
+    structure: Structure = PLAIN,
     **declared: Any,
 ) -> TwinModel:
     """The twin's model of a robot that declares this; all of its joints logged unless told otherwise."""
@@ -83,7 +84,7 @@ def model_of(
         }
     )
     joints = description.joints if logged is None else logged
-    return build_model(description, declaration, set(joints), channels)
+    return build_model(description, declaration, set(joints), channels, structure)
 
 
 def lossless(description: Description, controller: Mapping[str, Any] | None = None, **joint: float) -> TwinModel:

@@ -1,8 +1,9 @@
-"""From what was asked of a joint to the torque on it: latency, controller, saturation, back-emf.
+"""From what was asked of a joint to the torque on it: latency, lag, controller, saturation, motor curve, backlash.
 
 Commands are targets. Latency shifts the targets, in seconds; a step uses their time average over the step, so that an
-error is smooth in the latency. The controller is part of the implicit step (`step_velocity`), because explicit PD
-diverges on real gains; one with a declared rate is a zero-order hold instead (`held_torque`).
+error is smooth in the latency. A controller's first-order lag then smooths them (`command_lag`). The controller is part
+of the implicit step (`step_velocity`), because explicit PD diverges on real gains; one with a declared rate is a
+zero-order hold instead (`held_torque`).
 
 A velocity is held between two positions: v belongs to t − dt/2 and v⁺ to t + dt/2, which makes PyBullet's own update,
 q⁺ = q + dt v⁺, a second-order leapfrog. Everything at t is therefore centred: damping acts on the mean of v and v⁺,
@@ -26,9 +27,11 @@ from app.twin.friction import (
     DAMPING,
     KD,
     KP,
+    LIMIT_SLOPE,
     LOAD,
     OFFSET,
     STRIBECK,
+    TORQUE_CONSTANT,
     TORQUE_LIMIT,
     friction_limit,
     solve_friction,
@@ -78,9 +81,17 @@ def average_command(
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def clip(value: float, limit: float) -> float:
-    """`value` within ±limit."""
-    return min(max(value, -limit), limit)
+def torque_limits(limit: float, slope: float, v: float) -> tuple[float, float]:
+    """Least and greatest torque of a motor at a speed: the straight curve from stall torque to no-load speed.
+
+    Speed takes off what drives it further, not what brakes it.
+
+    Args:
+        limit: at standstill [N·m].
+        slope: how much it falls with speed, stall torque ÷ no-load speed [N·m·s/rad]; 0: not at all.
+        v: [rad/s].
+    """
+    return slope * max(-v, 0.0) - limit, limit - slope * max(v, 0.0)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -104,11 +115,12 @@ def held_torque(q: FloatArray, v: FloatArray, joint: FloatArray, command: FloatA
     for i in range(len(q)):
         c = command[i]
         torque = (
-            c[FEED_FORWARD]
+            c[FEED_FORWARD] * joint[TORQUE_CONSTANT, i]
             + joint[KP, i] * c[KP_SCALE] * (c[TARGET] - q[i] - joint[OFFSET, i])
             + joint[KD, i] * c[KD_SCALE] * (c[TARGET_VELOCITY] - v[i])
         )
-        out[i] = c[ENABLED] * clip(torque, joint[TORQUE_LIMIT, i] * c[LIMIT_SCALE])
+        low, high = torque_limits(joint[TORQUE_LIMIT, i] * c[LIMIT_SCALE], joint[LIMIT_SLOPE, i], v[i])
+        out[i] = c[ENABLED] * min(max(torque, low), high)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -184,13 +196,14 @@ def step_velocity(
         dt: the step [s].
         state: first guess of who slides, shape (n,); the solution on return.
         v_next: out [rad/s], shape (n,).
-        work: shape (2n + 3, n).
+        work: shape (2n + 4, n).
     """
     n = len(q)
     A = work[:n]
     L = work[n : 2 * n]
-    rhs, fixed, drive = work[2 * n], work[2 * n + 1], work[2 * n + 2]
+    rhs, fixed, drive, sag = work[2 * n], work[2 * n + 1], work[2 * n + 2], work[2 * n + 3]
     fixed[:] = held
+    sag[:] = 0.0  # how much a saturated motor's torque falls with speed
     for _ in range(n + 1):
         for i in range(n):
             c = command[i]
@@ -205,11 +218,12 @@ def step_velocity(
                 kp = on * joint[KP, i] * c[KP_SCALE]
                 kd = on * joint[KD, i] * c[KD_SCALE]
                 A[i, i] += dt * motor_slope(kp, kd, dt)
-                drive[i] = on * c[FEED_FORWARD] + motor_pull(
+                drive[i] = on * c[FEED_FORWARD] * joint[TORQUE_CONSTANT, i] + motor_pull(
                     kp, kd, dt, c[TARGET] - joint[OFFSET, i], c[TARGET_VELOCITY], q[i], v[i]
                 )
             else:
-                drive[i] = fixed[i]
+                A[i, i] += 0.5 * dt * sag[i]
+                drive[i] = fixed[i] - 0.5 * sag[i] * v[i]
             rhs[i] = momentum + dt * (drive[i] - h[i])
         solve_friction(A, rhs, bound, state, v_next, L)
         saturated = False
@@ -220,9 +234,13 @@ def step_velocity(
             on = c[ENABLED]
             slope = motor_slope(on * joint[KP, i] * c[KP_SCALE], on * joint[KD, i] * c[KD_SCALE], dt)
             torque = drive[i] - slope * v_next[i]
-            limit = on * joint[TORQUE_LIMIT, i] * c[LIMIT_SCALE]
-            if abs(torque) > limit:
-                fixed[i] = clip(torque, limit)
+            limit, curve = on * joint[TORQUE_LIMIT, i] * c[LIMIT_SCALE], on * joint[LIMIT_SLOPE, i]
+            low, high = torque_limits(limit, curve, 0.5 * (v[i] + v_next[i]))
+            if torque > high:
+                fixed[i], sag[i] = limit, curve if v[i] >= 0.0 else 0.0
+                saturated = True
+            elif torque < low:
+                fixed[i], sag[i] = -limit, curve if v[i] <= 0.0 else 0.0
                 saturated = True
         if not saturated:
             return

@@ -16,9 +16,10 @@ SLIDING_BACK, STUCK, SLIDING_FORWARD = -1, 0, 1
 
 # Joint parameter rows of the kernel's array `joint[ROW, dof, lane]`.
 ARMATURE, DAMPING, COULOMB, BREAKAWAY, STRIBECK, LOAD, KP, KD, TORQUE_LIMIT, BACK_EMF, OFFSET = range(11)
-# Full gap between motor and link, and how much a motor's torque limit falls per unit of speed.
-BACKLASH, LIMIT_SLOPE = 11, 12
-JOINT_ROWS = 13
+# Full gap between motor and link, how much a motor's torque limit falls per unit of speed, and the torque a unit of
+# commanded effort gives.
+BACKLASH, LIMIT_SLOPE, TORQUE_CONSTANT = 11, 12, 13
+JOINT_ROWS = 14
 
 
 @njit(cache=True, error_model="numpy", inline="always")

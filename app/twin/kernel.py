@@ -4,8 +4,8 @@ A lane is one parameter set driven by one motion; neither need be another lane's
 
 Held equal to the PyBullet world (`world.py`) by tests; the search runs here, what is published is judged there.
 
-numba's cache knows a function by its own file only: after a change to `lockstep`, `dynamics`, `actuator` or `friction`
-alone, touch this file, or an old rollout keeps running.
+numba's cache knows a function by its own file only: after a change to `lockstep`, `dynamics`, `actuator`, `friction`,
+`command_chain`, `backlash` or `command_lag` alone, touch this file, or an old rollout keeps running.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ import numpy as np
 from numba import njit
 
 from app.telemetry import FloatArray, IntArray
-from app.twin.actuator import COMMAND_COLUMNS, average_command, continued_velocity, held_torque, ticks
+from app.twin.actuator import continued_velocity
+from app.twin.backlash import carried, starting_gap
 from app.twin.batch import Batch, Drive, batch_of
+from app.twin.command_chain import carry, moves_link, sense, take_commands
+from app.twin.command_lag import MEMORY
 from app.twin.dynamics import LANES, Space, Tree, mass_and_bias, space_for
-from app.twin.friction import JOINT_ROWS, OFFSET
-from app.twin.lockstep import Parameters, Scratch, implicit_step, scratch_for
+from app.twin.friction import BACKLASH, OFFSET
+from app.twin.lockstep import implicit_step
+from app.twin.scratch import Parameters, Scratch, scratch_for
 
 __all__ = ["DIVERGED_RAD_S", "Drive", "Parameters", "run", "run_lanes"]
 
@@ -37,7 +41,7 @@ def run(
         tree: the mechanism.
         parameters: one set a lane, `LANES` at most.
         drive: commands and output times.
-        q0: true initial positions [rad], shape (n, lanes).
+        q0: true initial positions, of the motors where there is backlash [rad], shape (n, lanes).
         v0: initial velocities [rad/s], shape (n, lanes).
 
     Returns:
@@ -65,7 +69,8 @@ def run_lanes(
         tree: the mechanism.
         parameters: one set a lane, `LANES` at most.
         drives: one a lane, all with the same step and controller rate.
-        start: true initial positions [rad] and velocities [rad/s], shape (n, lanes) each.
+        start: true initial positions, of the motors where there is backlash [rad], and velocities [rad/s], shape
+            (n, lanes) each.
         out: where measured positions and velocities are written, shape (rows, n) each, and each lane's first row; what
             a lane doesn't reach stays as it is.
 
@@ -76,11 +81,12 @@ def run_lanes(
     n, lanes = q0.shape
     if lanes > LANES:
         raise ValueError(f"{lanes} parameter sets, but a batch holds {LANES}")
-    batch = batch_of(drives, parameters.latency, out[2])
+    batch = batch_of(drives, parameters.latency + MEMORY * parameters.lag, out[2])
     diverged = np.zeros(lanes, dtype=np.int64)
-    filled = Parameters(*(_filled(each) for each in parameters))
+    filled, q, v = Parameters(*(_filled(each) for each in parameters)), _filled(q0), _filled(v0)
     space, scratch = space_for(len(tree.parent), n), scratch_for(filled, lanes)
-    _roll(tree, filled, batch, _filled(q0), _filled(v0), space, scratch, out[0], out[1], diverged)
+    scratch.gap[:] = starting_gap(filled.joint[BACKLASH], v)
+    _roll(tree, filled, batch, q, v, space, scratch, out[0], out[1], diverged)
     return diverged
 
 
@@ -112,13 +118,15 @@ def _roll(
         # The first step is half as long: it takes a velocity at the start to one half a step after it.
         length = 0.5 * dt if step == 0 else dt
         _continue_velocities(v, step, scratch)
-        _take_commands(parameters, batch, length, q, step, scratch)
+        sense(parameters.joint[OFFSET], scratch)
+        take_commands(parameters, batch, length, q, v, step, scratch)
         mass_and_bias(tree, inertial, parameters.gravity, q, scratch.v_now, space)
         implicit_step(space, q, v, length, scratch)
         for l in range(len(scratch.row)):
             t = batch.begin[l] + step * dt
             _report_positions(batch, l, t, q, parameters.joint[OFFSET], scratch, out_q)
             _report_velocities(batch, l, t, length, v, scratch, out_v)
+        carry(dt, scratch)
         for i in range(n):
             for l in range(LANES):
                 scratch.v_before[i, l] = v[i, l]
@@ -158,7 +166,10 @@ def _report_positions(
         since = batch.t_out[k] - t
         at = batch.place[l] + k - batch.out_first[l]
         for i in range(len(q)):
-            out[at, i] = q[i, l] + since * scratch.v_next[i, l] + offset[i, l]
+            moved = since * scratch.v_next[i, l]
+            out[at, i] = q[i, l] + moved + offset[i, l]
+            if scratch.plays[i] == 1:
+                out[at, i] += carried(scratch.gap[i, l], moved, 0.5 * scratch.joint[i, BACKLASH * LANES + l])
         k += 1
     scratch.k_q[l] = k
 
@@ -175,6 +186,8 @@ def _report_velocities(
         at = batch.place[l] + k - batch.out_first[l]
         for i in range(len(v)):
             out[at, i] = v[i, l] + share * (scratch.v_next[i, l] - v[i, l])
+            if scratch.plays[i] == 1 and not moves_link(i, l, v, scratch):
+                out[at, i] = 0.0
         k += 1
     scratch.k_v[l] = k
 
@@ -193,50 +206,3 @@ def _mark_diverged(q: FloatArray, v: FloatArray, diverged: IntArray, scratch: Sc
             for i in range(n):
                 q[i, l] = np.nan
                 v[i, l] = np.nan
-
-
-@njit(cache=True, error_model="numpy")
-def _take_commands(
-    parameters: Parameters, batch: Batch, length: float, q: FloatArray, step: int, scratch: Scratch
-) -> None:
-    """Bring each lane's delayed command up to the step; sample the controller where it has a rate."""
-    n = len(q)
-    one = scratch.one_command
-    for l in range(len(scratch.row)):
-        t = batch.begin[l] + step * batch.dt
-        end = t + 0.5 * batch.dt - parameters.latency[l]
-        first, row = batch.first[l], scratch.row[l]
-        last = batch.end[l] - first - 1
-        if scratch.settled[l] == 0 or (row < last and batch.t[first + row + 1] < end):
-            rows_t, rows = batch.t[first : batch.end[l]], batch.command[first : batch.end[l]]
-            row, whole = average_command(rows_t, rows, row, end - length, end, one)
-            scratch.row[l] = row
-            scratch.settled[l] = 1 if whole else 0
-            for i in range(n):
-                for c in range(COMMAND_COLUMNS):
-                    scratch.command[i, c * LANES + l] = one[i, c]
-        if batch.rate_hz > 0.0:
-            _sample(ticks(batch.rate_hz, t, batch.dt, step), l, q, step, scratch)
-
-
-@njit(cache=True, error_model="numpy")
-def _sample(tick: bool, l: int, q: FloatArray, step: int, scratch: Scratch) -> None:
-    """What a controller with a rate holds over this step; a new torque where it ticks."""
-    n = len(q)
-    for i in range(n):
-        scratch.held[i, l] = scratch.next_held[i, l]
-    if not tick:
-        return
-    one, joint, command = scratch.one, scratch.one_joint, scratch.one_command
-    for i in range(n):
-        one[0, i], one[1, i] = q[i, l], scratch.v_now[i, l]
-        for r in range(JOINT_ROWS):
-            joint[r, i] = scratch.joint[i, r * LANES + l]
-        for c in range(COMMAND_COLUMNS):
-            command[i, c] = scratch.command[i, c * LANES + l]
-    held_torque(one[0], one[1], joint, command, one[2])
-    for i in range(n):
-        # the step reaches from half a step before the tick to half a step after it
-        before = one[2, i] if step == 0 else scratch.next_held[i, l]
-        scratch.held[i, l] = 0.5 * (before + one[2, i])
-        scratch.next_held[i, l] = one[2, i]

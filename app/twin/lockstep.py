@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
 
-from app.telemetry import FloatArray, IntArray
+from app.telemetry import FloatArray
 from app.twin.actuator import (
     COMMAND_COLUMNS,
     ENABLED,
@@ -20,6 +18,7 @@ from app.twin.actuator import (
     motor_pull,
     motor_slope,
     step_velocity,
+    torque_limits,
 )
 from app.twin.dynamics import LANES, Space
 from app.twin.friction import (
@@ -31,96 +30,15 @@ from app.twin.friction import (
     JOINT_ROWS,
     KD,
     KP,
+    LIMIT_SLOPE,
     LOAD,
     OFFSET,
     STRIBECK,
+    TORQUE_CONSTANT,
     TORQUE_LIMIT,
     friction_limit,
 )
-
-
-class Parameters(NamedTuple):
-    """What differs between the lanes of a batch, of which there are `LANES` at most."""
-
-    inertial: FloatArray  # (nb, 10, lanes)
-    joint: FloatArray  # (JOINT_ROWS, n, lanes)
-    latency: FloatArray  # command latency [s], (lanes,)
-    gravity: FloatArray  # [m/s²], (3, lanes)
-
-
-class Scratch(NamedTuple):
-    """Work space of the implicit step: arrays over lanes, then one lane's copies for the exact solver.
-
-    Vector loops run over all `LANES`; those that no parameter set fills hold copies and are left out elsewhere.
-    """
-
-    L: FloatArray  # (n, n, LANES)
-    diagonal: FloatArray  # (n, LANES)
-    rhs: FloatArray
-    bound: FloatArray
-    slide: FloatArray  # -1, 0 or 1: the guess of who slides
-    drive: FloatArray
-    slope: FloatArray
-    v_next: FloatArray
-    v_before: FloatArray  # velocities before the last step
-    v_now: FloatArray  # velocities at the instant of the positions
-    held: FloatArray  # torque of a sampled controller over this step; NaN where it is continuous
-    next_held: FloatArray  # and after it
-    command: FloatArray  # each joint's in one block, as bodies have theirs (n, COMMAND_COLUMNS · LANES)
-    joint: FloatArray  # each joint's parameters in one block (n, JOINT_ROWS · LANES)
-    breaks_loose: IntArray  # 1 where some lane's breakaway friction is above its Coulomb friction, (n,)
-    needed: FloatArray  # (LANES,)
-    wrong: FloatArray  # (LANES,)
-    row: IntArray  # command row each lane is at, (lanes,)
-    settled: IntArray  # 1 where one row of commands filled the lane's last step, (lanes,)
-    moving: IntArray  # 1 where the lane has outputs to come, (lanes,)
-    k_q: IntArray  # the next position to report, (lanes,)
-    k_v: IntArray  # the next velocity
-    one: FloatArray  # (6, n)
-    one_joint: FloatArray  # (JOINT_ROWS, n)
-    one_command: FloatArray  # (n, COMMAND_COLUMNS)
-    one_mass: FloatArray  # (n, n)
-    state: IntArray  # (n,)
-    work: FloatArray  # (2n + 3, n)
-
-
-def scratch_for(parameters: Parameters, lanes: int) -> Scratch:
-    """Allocate the step's work space for `LANES` parameter sets, the first `lanes` of which count."""
-    n = parameters.joint.shape[1]
-
-    def per_joint(fill: float = 0.0) -> FloatArray:
-        return np.full((n, LANES), fill)
-
-    return Scratch(
-        L=np.zeros((n, n, LANES)),
-        diagonal=per_joint(),
-        rhs=per_joint(),
-        bound=per_joint(),
-        slide=per_joint(),
-        drive=per_joint(),
-        slope=per_joint(),
-        v_next=per_joint(),
-        v_before=per_joint(),
-        v_now=per_joint(),
-        held=per_joint(np.nan),
-        next_held=per_joint(np.nan),
-        command=np.zeros((n, COMMAND_COLUMNS * LANES)),
-        joint=np.moveaxis(parameters.joint, 1, 0).reshape(n, JOINT_ROWS * LANES),
-        breaks_loose=(parameters.joint[BREAKAWAY] > parameters.joint[COULOMB]).any(axis=1).astype(np.int64),
-        needed=np.zeros(LANES),
-        wrong=np.zeros(LANES),
-        row=np.zeros(lanes, dtype=np.int64),
-        settled=np.zeros(lanes, dtype=np.int64),
-        moving=np.zeros(lanes, dtype=np.int64),
-        k_q=np.zeros(lanes, dtype=np.int64),
-        k_v=np.zeros(lanes, dtype=np.int64),
-        one=np.zeros((6, n)),
-        one_joint=np.zeros((JOINT_ROWS, n)),
-        one_command=np.zeros((n, COMMAND_COLUMNS)),
-        one_mass=np.zeros((n, n)),
-        state=np.zeros(n, dtype=np.int64),
-        work=np.zeros((2 * n + 3, n)),
-    )
+from app.twin.scratch import Scratch
 
 
 @njit(cache=True, error_model="numpy")
@@ -132,7 +50,7 @@ def implicit_step(space: Space, q: FloatArray, v: FloatArray, dt: float, scratch
     _assemble(space, q, v, dt, scratch)
     _factorise(space.M, scratch)
     _substitute(scratch)
-    _check_guess(space.M, scratch)
+    _check_guess(space.M, v, scratch)
     for l in range(len(scratch.row)):
         if scratch.wrong[l] > 0.0:
             _solve_exactly(space, q, v, dt, l, scratch)
@@ -197,7 +115,7 @@ def _pulls(
         kp = on * J[KP * LANES + l] * C[KP_SCALE * LANES + l]
         kd = on * J[KD * LANES + l] * C[KD_SCALE * LANES + l]
         target = C[TARGET * LANES + l] - J[OFFSET * LANES + l]
-        pull = on * C[FEED_FORWARD * LANES + l]
+        pull = on * C[FEED_FORWARD * LANES + l] * J[TORQUE_CONSTANT * LANES + l]
         pull += motor_pull(kp, kd, dt, target, C[TARGET_VELOCITY * LANES + l], q[l], v[l])
         drive[l] = held[l] if held[l] == held[l] else pull
 
@@ -263,7 +181,7 @@ def _substitute(scratch: Scratch) -> None:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _check_guess(M: FloatArray, scratch: Scratch) -> None:
+def _check_guess(M: FloatArray, v_before: FloatArray, scratch: Scratch) -> None:
     """Mark the lanes where a joint turned round, broke loose, or would pass its torque limit."""
     n = len(scratch.rhs)
     v, slide, wrong, needed = scratch.v_next, scratch.slide, scratch.wrong, scratch.needed
@@ -278,9 +196,12 @@ def _check_guess(M: FloatArray, scratch: Scratch) -> None:
             turned = 1.0 if v[i, l] * slide[i, l] < 0.0 else 0.0
             resting = 1.0 - abs(slide[i, l])
             loose = resting if abs(needed[l]) > scratch.bound[i, l] else 0.0
-            limit = scratch.joint[i, TORQUE_LIMIT * LANES + l] * scratch.command[i, LIMIT_SCALE * LANES + l]
-            torque = abs(scratch.drive[i, l] - scratch.slope[i, l] * v[i, l])
-            beyond = 1.0 if torque > scratch.command[i, ENABLED * LANES + l] * limit else 0.0
+            on = scratch.command[i, ENABLED * LANES + l]
+            limit = on * scratch.joint[i, TORQUE_LIMIT * LANES + l] * scratch.command[i, LIMIT_SCALE * LANES + l]
+            curve = on * scratch.joint[i, LIMIT_SLOPE * LANES + l]
+            low, high = torque_limits(limit, curve, 0.5 * (v_before[i, l] + v[i, l]))
+            torque = scratch.drive[i, l] - scratch.slope[i, l] * v[i, l]
+            beyond = (1.0 if torque > high else 0.0) + (1.0 if torque < low else 0.0)
             wrong[l] += turned + loose + beyond
 
 

@@ -98,7 +98,8 @@ class TwinModel:
         joint = np.zeros((friction.JOINT_ROWS, n, sets))
         joint[friction.STRIBECK] = _NO_STRIBECK_RAD_S
         joint[friction.TORQUE_LIMIT] = np.inf
-        latency = np.zeros(sets)
+        joint[friction.TORQUE_CONSTANT] = 1.0
+        latency, lag = np.zeros((2, sets))
         mass = np.array([[body.link.mass_kg] * sets for body in self.mechanism.bodies])
         com = np.array([[body.link.com_m] * sets for body in self.mechanism.bodies])
         for spec, column in zip(self.specs, values.T, strict=True):
@@ -112,10 +113,12 @@ class TwinModel:
                     com[slot.index, :, slot.row] = column
                 case "latency":
                     latency[:] = column
+                case "lag":
+                    lag[:] = column
         joint[friction.BREAKAWAY] = np.maximum(joint[friction.BREAKAWAY], joint[friction.COULOMB])
         inertial = np.array([_body_inertial(b, m, c) for b, m, c in zip(self.mechanism.bodies, mass, com, strict=True)])
         gravity = np.repeat(np.array(GRAVITY_M_S2)[:, None], sets, axis=1)
-        return Parameters(np.ascontiguousarray(inertial), joint, latency, gravity)
+        return Parameters(np.ascontiguousarray(inertial), joint, latency, lag, gravity)
 
     def links(self, values: FloatArray) -> dict[str, Link]:
         """The description's links as one parameter set has them.

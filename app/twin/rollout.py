@@ -11,6 +11,7 @@ import numpy as np
 
 from app.telemetry import FloatArray, IntArray
 from app.twin import friction
+from app.twin.backlash import starting_gap
 from app.twin.batch import Drive, steps_of
 from app.twin.dynamics import LANES
 from app.twin.kernel import Parameters, run_lanes
@@ -113,8 +114,9 @@ class _Work:
         """Run (motion, parameter set) pairs, `LANES` at most, and say of each whether it diverged."""
         sets = [p for _, p in lanes]
         parameters = Parameters(*(np.ascontiguousarray(each[..., sets]) for each in self.packed))
-        q0 = np.array([self.motions[m].q0 for m, _ in lanes]).T - parameters.joint[friction.OFFSET]
         v0 = np.array([self.motions[m].v0 for m, _ in lanes]).T
+        beyond = parameters.joint[friction.OFFSET] + starting_gap(parameters.joint[friction.BACKLASH], v0)
+        q0 = np.array([self.motions[m].q0 for m, _ in lanes]).T - beyond
         place = [self.firsts[m] + p * len(self.motions[m].t_out_s) for m, p in lanes]
         drives = [self.drives[m] for m, _ in lanes]
         out = (self.position, self.velocity, place)

@@ -87,7 +87,7 @@ class TwinRuntime:
     @property
     def position(self) -> FloatArray:
         """What the encoders read, without noise [rad or m], shape (n,)."""
-        return self._stepper.q + self._offset
+        return self._stepper.position
 
     @property
     def velocity(self) -> FloatArray:

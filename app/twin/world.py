@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pybullet
+from numpy.typing import NDArray
 
 from app.errors import SimulationError
 from app.telemetry import FloatArray, IntArray
@@ -29,6 +30,8 @@ from app.twin.actuator import (
     step_velocity,
     ticks,
 )
+from app.twin.backlash import starting_gap, torque_across
+from app.twin.command_lag import LAGGED_COLUMNS, lag_start, smooth_command
 from app.twin.description import Description, Joint, Link
 from app.twin.kernel import DIVERGED_RAD_S
 from app.twin.mechanism import displacement
@@ -37,6 +40,8 @@ from app.twin.rollout import Motion
 from app.twin.urdf_writer import write_urdf
 
 ENGINE_VERSION = "3.2.7"
+
+BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +175,14 @@ class Stepper:
     """A loaded twin between steps.
 
     Attributes:
-        q: true joint positions, encoder offsets left aside [rad or m], shape (n,).
+        q: true joint positions, encoder offsets left aside [rad or m], of the motors where there is backlash, shape
+            (n,).
         v: joint velocities half a step earlier; at the very start, those of the start [rad/s or m/s], shape (n,).
         steps: how many were made.
         joint: parameters, shape (JOINT_ROWS, n).
         latency_s: of commands.
+        lag_s: time constant of the controller's lag.
+        gap: link − motor where there is backlash [rad or m], shape (n,).
     """
 
     def __init__(self, model: TwinModel, values: FloatArray, body: LoadedBody) -> None:
@@ -183,17 +191,34 @@ class Stepper:
         self.model, self.body = model, body
         self.joint = np.ascontiguousarray(parameters.joint[:, :, 0])
         self.latency_s = float(parameters.latency[0])
+        self.lag_s = float(parameters.lag[0])
         self.command = np.zeros((n, COMMAND_COLUMNS))
-        self.work = np.zeros((2 * n + 3, n))
+        self.work = np.zeros((2 * n + 4, n))
         self.bound, self.v_next = np.zeros((2, n))
+        self._lagged = np.zeros((n, LAGGED_COLUMNS))
         self.begin(np.zeros(n), np.zeros(n))
 
     def begin(self, q: FloatArray, v: FloatArray) -> None:
         """Put the joints somewhere, with no past."""
         self.q, self.v, self._v_before = q, v, v
+        self.gap = starting_gap(self.joint[friction.BACKLASH], v)
+        self._sensed = self.joint.copy()
         self.steps, self._row = 0, 0
         self.held, self.next_held = np.full(len(q), np.nan), np.full(len(q), np.nan)
         self._reset(q, v)
+
+    @property
+    def position(self) -> FloatArray:
+        """What the encoders read [rad or m], shape (n,)."""
+        position: FloatArray = self.q + self.joint[friction.OFFSET] + self.gap
+        return position
+
+    @property
+    def moves_links(self) -> BoolArray:
+        """Which motors move their links, and not only themselves in their gaps, shape (n,)."""
+        half = 0.5 * self.joint[friction.BACKLASH]
+        moving: BoolArray = (np.abs(self.gap) >= half) & (self.v * self.gap <= 0.0)
+        return moving
 
     def advance(self, t: float, t_s: FloatArray, command: FloatArray) -> float:
         """Make one step.
@@ -212,10 +237,17 @@ class Stepper:
         v_now = np.array([continued_velocity(*pair, ahead) for pair in zip(v, self._v_before, strict=True)])
         end = t + 0.5 * TIMESTEP_S - self.latency_s
         self._row, _ = average_command(t_s, command, self._row, end - length, end, self.command)
+        if self.lag_s > 0.0:
+            if self.steps == 0:
+                lag_start(t_s, command, end - length, self.lag_s, self._lagged)
+            smooth_command(self.command, self._lagged, self.lag_s, length)
+        self._sensed[friction.OFFSET] = self.joint[friction.OFFSET] + self.gap
         self._sample(t, q, v_now)
         self._step(length, q, v, v_now)
         q_next, v_next = self._state()
         v_next[self.v_next == 0.0] = 0.0  # PyBullet brings a joint to rest up to rounding: at rest is at rest
+        half = 0.5 * self.joint[friction.BACKLASH]
+        self.gap = np.clip(self.gap - TIMESTEP_S * v_next, -half, half)
         self.q, self.v, self._v_before = q_next, v_next, v
         self.steps += 1
         return length
@@ -245,7 +277,7 @@ class Stepper:
         state: IntArray = np.sign(v).astype(np.int64)
         friction_bounds(v_now, h, self.joint, length, self.bound)
         step_velocity(
-            M, h, q, v, self.bound, self.joint, self.command, self.held, length, state, self.v_next, self.work
+            M, h, q, v, self.bound, self._sensed, self.command, self.held, length, state, self.v_next, self.work
         )
         # PyBullet's own step takes its bias torques at v, whatever length ours had.
         acceleration = body.jacobian @ ((self.v_next - v) / TIMESTEP_S)
@@ -262,33 +294,35 @@ class Stepper:
         return np.array(pybullet.calculateInverseDynamics(body.uid, q_all, v_all, zeros, physicsClientId=body.client))
 
     def _sample(self, t: float, q: FloatArray, v_now: FloatArray) -> None:
-        """What a controller with a rate holds from now on."""
+        """What a controller holds: one with a rate between ticks, a continuous one while a motor crosses its gap."""
         if self.model.rate_hz == 0.0:
+            torque_across(q, self.v, self.gap, self._sensed, self.command, self.held)
             return
         self.held = self.next_held.copy()
         if ticks(self.model.rate_hz, t, TIMESTEP_S, self.steps):
             sampled = np.zeros_like(q)
-            held_torque(q, v_now, self.joint, self.command, sampled)
+            held_torque(q, np.where(self.moves_links, v_now, 0.0), self._sensed, self.command, sampled)
             self.held = sampled if self.steps == 0 else 0.5 * (self.next_held + sampled)
             self.next_held = sampled
 
 
 def _run(stepper: Stepper, motion: Motion) -> tuple[FloatArray, FloatArray]:
     """Step until all outputs are written."""
-    offset, t_out = stepper.joint[friction.OFFSET], motion.t_out_s
+    offset, half, t_out = stepper.joint[friction.OFFSET], 0.5 * stepper.joint[friction.BACKLASH], motion.t_out_s
     positions, velocities = np.full((2, len(t_out), len(offset)), np.nan)
-    stepper.begin(motion.q0 - offset, motion.v0.copy())
+    stepper.begin(motion.q0 - offset - starting_gap(2.0 * half, motion.v0), motion.v0.copy())
     k_q, k_v = 0, 0
     while k_v < len(t_out):
         t = motion.begin_s + stepper.steps * TIMESTEP_S
-        q, v = stepper.q, stepper.v
+        q, v, gap, links = stepper.q, stepper.v, stepper.gap, stepper.moves_links
         length = stepper.advance(t, motion.t_s, motion.command)
         v_next = stepper.v
         while k_q < len(t_out) and t_out[k_q] <= t + TIMESTEP_S:
-            positions[k_q] = q + (t_out[k_q] - t) * v_next + offset
+            moved = (t_out[k_q] - t) * v_next
+            positions[k_q] = q + moved + offset + np.clip(gap - moved, -half, half)
             k_q += 1
         middle = t + 0.5 * TIMESTEP_S
         while k_v < len(t_out) and t_out[k_v] <= middle:
-            velocities[k_v] = v + (1.0 - (middle - t_out[k_v]) / length) * (v_next - v)
+            velocities[k_v] = links * (v + (1.0 - (middle - t_out[k_v]) / length) * (v_next - v))
             k_v += 1
     return positions, velocities
