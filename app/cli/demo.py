@@ -31,13 +31,13 @@ def demo(
     once: Annotated[bool, typer.Option("--once", help="Exit after the report instead of staying up.")] = False,
     robots: Annotated[int, typer.Option(min=1, max=12, help="How many arms the simulated fleet has.")] = 3,
     seed: Annotated[int, typer.Option(min=0, help="Of hidden truths, motions and fits.")] = 0,
-    duration_s: Annotated[float, typer.Option(min=20.0, max=600.0, help="How long each robot moves.")] = 30.0,
-    speed: Annotated[float, typer.Option(min=0.1, max=100.0, help="Times faster than real time.")] = 3.0,
+    duration_s: Annotated[float, typer.Option(min=20.0, max=600.0, help="Each robot's motion to calibrate it.")] = 30.0,
+    speed: Annotated[float, typer.Option(min=0.1, max=100.0, help="Times faster than real time that is told.")] = 3.0,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Of the API; 0 for any free one.")] = 0,
 ) -> None:
-    """A simulated fleet with hidden truths, calibrated end to end on this machine.
+    """A simulated fleet with hidden truths, calibrated end to end on this machine, and again when one robot wears.
 
-    Exits with 1 if a robot got no twin.
+    Exits with 1 if a robot got no twin, if the wear wasn't noticed and answered, or if anything else was.
     """
     for module in ("mujoco", "httpx"):
         if find_spec(module) is None:

@@ -8,36 +8,31 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
-from typing import Any, Final, Self
-
-import orjson
-import paho.mqtt.client as mqtt
-from paho.mqtt.enums import CallbackAPIVersion
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
+from multiprocessing.context import SpawnContext
+from multiprocessing.process import BaseProcess
+from multiprocessing.sharedctypes import Synchronized
+from multiprocessing.synchronize import Event
+from typing import Final
 
 from app.demo.arm import GAINS, arm_urdf
-from app.demo.dialects import Dialect, Message, messages
-from app.demo.motion import excitation
-from app.demo.reality import simulate
-from app.demo.truth import draw_truth
+from app.demo.connection import RobotConnection
+from app.demo.dialects import ROWS_PER_BATCH, Dialect, Message, messages
+from app.demo.motion import RATE_HZ, excitation, work
+from app.demo.reality import Reality, simulate
+from app.demo.truth import Truth, draw_truth
 from app.errors import ServiceError
-from app.ingest.broker import BrokerAddress
-from app.ingest.stamp import NS_PER_S
-from app.ingest.topic import PREFIX
 from app.telemetry import FleetId, Recording, RobotId
-from app.twin.description import parse_urdf
+from app.twin.description import Description, parse_urdf
 
-CONNECT_DEADLINE_S: Final = 20.0
-ACKNOWLEDGE_DEADLINE_S: Final = 60.0
-INFLIGHT: Final = 100
-BACKLOG: Final = 400
-"""Messages handed to the client and not yet acknowledged by the broker: more, and the robot waits."""
+FRICTION_RISE: Final = 1.5
+"""What wears in a robot that is told to: dry and viscous friction of every joint, as when its grease stiffens."""
+PIECE_NS: Final = round(ROWS_PER_BATCH / RATE_HZ * 1e9)
+"""At work a robot's physics goes on by so much at a time: one message."""
+LEAVE_DEADLINE_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +45,8 @@ class RobotSpec:
         dialect: the payload it speaks.
         seed: of the fleet: truths and motions follow from it.
         index: which robot of the fleet.
-        duration_s: how long it moves.
-        speed: how many times faster than real time it publishes.
+        duration_s: how long it moves to be calibrated.
+        speed: how many times faster than real time it tells that; its work it tells as it happens.
     """
 
     fleet: FleetId
@@ -62,39 +57,152 @@ class RobotSpec:
     duration_s: float
     speed: float
 
+    @property
+    def motion_seed(self) -> int:
+        """Of what it is asked to do."""
+        return self.seed * 1000 + self.index
+
+    def truth(self, description: Description) -> Truth:
+        """What it is really like, before anything wears."""
+        return draw_truth(description, self.seed, self.index)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a robot's process is told from outside, and says back; nobody but the demonstration sees this.
+
+    Attributes:
+        told: set by the robot once all of its first motion is published.
+        work: go to work.
+        wear: let friction rise in mid-motion.
+        leave: end in good order.
+        worn_at_ns: set by the robot: stamp of the first sample with the risen friction, 0 before.
+    """
+
+    told: Event
+    work: Event
+    wear: Event
+    leave: Event
+    worn_at_ns: Synchronized[int]
+
+    @classmethod
+    def new(cls, context: SpawnContext) -> Orders:
+        """Nothing asked yet."""
+        return cls(context.Event(), context.Event(), context.Event(), context.Event(), context.Value("q", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Robot:
+    """A robot's process and what it can be told."""
+
+    spec: RobotSpec
+    process: BaseProcess
+    orders: Orders
+
+    def check(self) -> None:
+        """Notice a robot that has ended, which none does by itself.
+
+        Raises:
+            ServiceError: naming it.
+        """
+        if self.process.exitcode is not None:
+            raise ServiceError(f"the simulated robot {self.spec.robot} ended with exit code {self.process.exitcode}")
+
+    def leave(self) -> None:
+        """Let it end in good order, or else end it."""
+        if self.process.pid is None:
+            return
+        self.orders.leave.set()
+        self.orders.work.set()
+        self.process.join(LEAVE_DEADLINE_S)
+        self.process.terminate()
+        self.process.join()
+
+
+@contextmanager
+def on_duty(specs: Sequence[RobotSpec], mqtt_url: str) -> Iterator[tuple[Robot, ...]]:
+    """The robots as processes of their own; whatever happens, none outlives the demonstration."""
+    context = multiprocessing.get_context("spawn")
+    robots = []
+    for spec in specs:
+        orders = Orders.new(context)
+        process = context.Process(target=_be_robot, args=(spec, mqtt_url, orders), name=spec.robot, daemon=True)
+        robots.append(Robot(spec, process, orders))
+    try:
+        for robot in robots:
+            robot.process.start()
+        yield tuple(robots)
+    finally:
+        for robot in robots:
+            robot.orders.leave.set()  # all at once, so that they leave together
+        for robot in robots:
+            robot.leave()
+
 
 def record(spec: RobotSpec) -> Recording:
-    """What the robot measures while it moves: the same for the same spec."""
+    """What the robot measures while it makes its first motion: the same for the same spec."""
     description = parse_urdf(arm_urdf())
-    motion = excitation(description, seed=spec.seed * 1000 + spec.index, duration_s=spec.duration_s)
-    truth = draw_truth(description, spec.seed, spec.index)
-    return simulate(description, GAINS, truth, motion, name=spec.robot)
+    motion = excitation(description, spec.motion_seed, spec.duration_s)
+    return simulate(description, GAINS, spec.truth(description), motion, name=spec.robot)
 
 
 def run_robot(spec: RobotSpec, mqtt_url: str) -> None:
-    """Move once, publish all of it, and leave in good order.
-
-    Its stamps end about now: the motion is told as if it had just been made.
+    """Make the first motion, publish all of it, and leave in good order.
 
     Raises:
         ServiceError: if the broker can't be reached or doesn't acknowledge.
     """
     recording = record(spec)
-    # What is told faster than it happened must have begun earlier, or its stamps would lie in the future.
-    origin_ns = time.time_ns() - int(recording.t_ns[-1])
-    boot_id = f"demo-{spec.seed}-{origin_ns}"
     with RobotConnection(spec.fleet, spec.robot, mqtt_url) as connection:
-        connection.publish_paced(messages(recording, spec.dialect, origin_ns, boot_id), spec.speed)
+        _tell(spec, recording, connection)
 
 
-def run_robot_process(spec: RobotSpec, mqtt_url: str) -> None:
+def _be_robot(spec: RobotSpec, mqtt_url: str, orders: Orders) -> None:
     """Be a robot in a process of its own, which ends with its parent however that ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        run_robot(spec, mqtt_url)
+        recording = record(spec)
+        with RobotConnection(spec.fleet, spec.robot, mqtt_url) as connection:
+            _tell(spec, recording, connection)
+            orders.told.set()
+            orders.work.wait()
+            connection.publish_paced(_shift(spec, orders, time.time_ns()), speed=1.0)
     except ServiceError as error:
         sys.exit(f"{spec.robot}: {error}")
+
+
+def _tell(spec: RobotSpec, recording: Recording, connection: RobotConnection) -> None:
+    """Publish a recording. Its stamps end about now: the motion is told as if it had just been made."""
+    # What is told faster than it happened must have begun earlier, or its stamps would lie in the future.
+    origin_ns = time.time_ns() - int(recording.t_ns[-1])
+    connection.publish_paced(messages(recording, spec.dialect, origin_ns, _boot_id(spec, origin_ns)), spec.speed)
+
+
+def _shift(spec: RobotSpec, orders: Orders, origin_ns: int) -> Iterator[Message]:
+    """Work until told to leave: a message is due when its last sample is taken, so that stamps are the present.
+
+    The physics goes on a piece at a time while it is told; what `wear` asks for happens between two pieces.
+    """
+    description = parse_urdf(arm_urdf())
+    truth = spec.truth(description)
+    # Another day's noise than the first motion's.
+    reality = Reality(description, GAINS, replace(truth, noise_seed=truth.noise_seed + 1))
+    boot_id = _boot_id(spec, origin_ns)
+    for piece, commands in enumerate(work(description, spec.motion_seed, ROWS_PER_BATCH)):
+        if orders.leave.is_set():
+            return
+        start_ns = piece * PIECE_NS
+        if orders.wear.is_set() and not orders.worn_at_ns.value:
+            reality.become(reality.truth.with_friction(FRICTION_RISE))
+            orders.worn_at_ns.value = origin_ns + start_ns
+        recording = reality.follow(commands)
+        for message in messages(recording, spec.dialect, origin_ns + start_ns, boot_id, first_seq=piece):
+            yield replace(message, due_ns=start_ns + message.due_ns)
+
+
+def _boot_id(spec: RobotSpec, origin_ns: int) -> str:
+    return f"demo-{spec.seed}-{origin_ns}"
 
 
 def _end_with_parent() -> None:
@@ -102,88 +210,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         wait([parent.sentinel])
         os._exit(1)
-
-
-class RobotConnection:
-    """A robot's session with the broker: it says ONLINE and OFFLINE; its will, CONNECTIONBROKEN, the broker says."""
-
-    def __init__(self, fleet: FleetId, robot: RobotId, mqtt_url: str) -> None:
-        self._base = f"{PREFIX}/{fleet}/{robot}"
-        self._address = address = BrokerAddress.parse(mqtt_url)
-        self._connected = threading.Event()
-        self._refusal = ""
-        self._pending: deque[mqtt.MQTTMessageInfo] = deque()
-        client = mqtt.Client(CallbackAPIVersion.VERSION2, client_id=robot, protocol=mqtt.MQTTv5)
-        client.on_connect = self._on_connect
-        client.max_inflight_messages_set(INFLIGHT)
-        if address.user is not None:
-            client.username_pw_set(address.user, address.password)
-        if address.scheme == "mqtts":
-            client.tls_set()
-        client.will_set(f"{self._base}/connection", self._state("CONNECTIONBROKEN"), qos=1, retain=True)
-        self._client = client
-
-    def __enter__(self) -> Self:
-        address = self._address
-        try:
-            self._client.connect(address.host, address.port, keepalive=30)
-        except OSError as error:
-            raise ServiceError(f"broker {address}: {error}") from error
-        self._client.loop_start()
-        if not self._connected.wait(CONNECT_DEADLINE_S) or self._refusal:
-            self._client.loop_stop()
-            raise ServiceError(f"broker {address}: {self._refusal or 'did not answer'}")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pending.append(self._announce("OFFLINE"))
-        self._drain(0)
-        self._client.disconnect()
-        self._client.loop_stop()
-
-    def publish_paced(self, stream: Iterable[Message], speed: float) -> None:
-        """Publish messages when they are due, `speed` times faster than real time, and wait until all are acknowledged.
-
-        Raises:
-            ServiceError: if the broker stops acknowledging.
-        """
-        start = time.monotonic()
-        for message in stream:
-            wait_s = start + message.due_ns / NS_PER_S / speed - time.monotonic()
-            if wait_s > 0.0:
-                time.sleep(wait_s)
-            properties = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]  # paho's own
-            properties.ContentType = message.content_type
-            topic = f"{self._base}/telemetry/{message.stream}"
-            self._pending.append(self._client.publish(topic, message.payload, qos=1, properties=properties))
-            self._drain(BACKLOG)
-        self._drain(0)
-
-    def _announce(self, state: str) -> mqtt.MQTTMessageInfo:
-        return self._client.publish(f"{self._base}/connection", self._state(state), qos=1, retain=True)
-
-    def _drain(self, allowed: int) -> None:
-        while len(self._pending) > allowed:
-            info = self._pending.popleft()
-            info.wait_for_publish(ACKNOWLEDGE_DEADLINE_S)
-            if not info.is_published():
-                raise ServiceError(f"the broker did not acknowledge within {ACKNOWLEDGE_DEADLINE_S:g} s")
-
-    def _on_connect(
-        self,
-        _client: mqtt.Client,
-        _userdata: Any,
-        _flags: mqtt.ConnectFlags,
-        reason: ReasonCode,
-        _properties: Properties | None,
-    ) -> None:
-        self._refusal = str(reason) if reason.is_failure else ""
-        if not reason.is_failure:
-            # At every connect: the will of a broken connection has been retained by then.
-            self._announce("ONLINE")
-        self._connected.set()
-
-    @staticmethod
-    def _state(state: str) -> bytes:
-        seconds, nanoseconds = divmod(time.time_ns(), NS_PER_S)
-        return orjson.dumps({"state": state, "stamp": {"sec": seconds, "nanosec": nanoseconds}})

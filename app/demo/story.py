@@ -1,10 +1,9 @@
-"""The demonstration from end to end: robots with hidden truths in, calibrated twins out, through the product alone."""
+"""The demonstration from end to end: robots with hidden truths in, twins that stay true out, by the product alone."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,19 +13,31 @@ from rich.console import Console
 from rich.markup import escape
 
 from app.demo.arm import arm_urdf
-from app.demo.campaign import calibrate_fleet
+from app.demo.campaign import Campaign
 from app.demo.client import ApiClient
+from app.demo.course import Course
 from app.demo.display import Display
-from app.demo.fleet import FLEET, DemoOptions, declaration, fleet
-from app.demo.robots import RobotSpec
+from app.demo.fleet import FLEET, RECALIBRATION, DemoOptions, declaration, fleet
+from app.demo.robots import RobotSpec, on_duty
 from app.demo.services import Running, services
-from app.demo.tables import contrast_table, kind_table, parameter_table, robot_table
+from app.demo.tables import (
+    contrast_table,
+    drift_table,
+    friction_table,
+    kind_table,
+    parameter_table,
+    robot_table,
+    step_table,
+    trail_table,
+)
 from app.demo.verdict import RobotOutcome, summary
+from app.demo.wear import WearOutcome, wear_summary
 from app.embedded.child import LOOPBACK
 from app.errors import ServiceError, TwincalError
 from app.settings import Settings
 
-CHECK_S: Final = 0.5
+MONITOR_OPTIONS: Final = ("--interval-s", "3", "--history-s", "3")
+"""It looks more often than it does by itself, so that there is something to see."""
 
 
 def run_demo(options: DemoOptions, settings: Settings, console: Console) -> int:
@@ -38,34 +49,52 @@ def run_demo(options: DemoOptions, settings: Settings, console: Console) -> int:
         console: where it is shown.
 
     Returns:
-        The exit code: 0 if every robot has got a twin that its gate accepted, 1 otherwise.
+        The exit code: 0 if every robot has got a twin that its gate accepted, and only the robot that wore was
+        calibrated again and has been well since; 1 otherwise.
     """
     display = Display(console)
     with _scratch_folder() as folder:
         own = settings.model_copy(update={"data_dir": folder, "database_url": None, "mqtt_url": None})
-        with services(own, LOOPBACK, options.port, display.say) as running:
+        with services(own, LOOPBACK, options.port, display.say, MONITOR_OPTIONS) as running:
             key = running.twincal("keys", "create", "--scope", "admin")
             with ApiClient(running.api_url, key) as api:
-                robots = fleet(options)
-                _register(api, robots)
+                specs = fleet(options)
+                _register(api, specs)
                 display.say(
-                    f"{len(robots)} robots registered; each moves for {options.duration_s:g} s, "
-                    f"told {options.speed:g} times as fast"
+                    f"{len(specs)} robots registered; each moves for {options.duration_s:g} s, "
+                    f"told {options.speed:g} times as fast, is calibrated, and goes to work"
                 )
-                with display:
-                    outcomes = calibrate_fleet(api, running, display, options)
-                _report(console, outcomes)
-                _say_what_to_try(console, running, api, robots[0])
-            if options.once:
-                display.say("stopping; without --once everything stays up")
-            else:
-                console.print("Everything stays up. Ctrl-C ends it.")
-                _stay_up(running)
-    return 0 if all(outcome.accepted for outcome in outcomes) else 1
+                with on_duty(specs, running.mqtt_url) as robots:
+                    courses = [Course.of(robot) for robot in robots]
+                    campaign = Campaign(api, running, display, options)
+                    as_promised = _run(campaign, courses, display)
+                    _say_what_to_try(console, running, api, courses)
+                    if options.once:
+                        display.say("stopping; without --once everything stays up")
+                    else:
+                        console.print("Everything stays up, and the robots go on working. Ctrl-C ends it.\n")
+                        with display:
+                            campaign.watch(courses)
+    return 0 if as_promised else 1
+
+
+def _run(campaign: Campaign, courses: Sequence[Course], display: Display) -> bool:
+    """Calibrate the fleet, let one robot wear, and report; whether everything went as promised."""
+    console = display.console
+    with display:
+        outcomes = campaign.calibrate(courses)
+        accepted = all(outcome.accepted for outcome in outcomes)
+        # A robot without a twin can't drift from it.
+        worn = campaign.wear_one(courses) if accepted else None
+    _report(console, outcomes)
+    if worn is None:
+        return False
+    _report_wear(console, worn)
+    return worn.happened
 
 
 def _register(api: ApiClient, robots: Sequence[RobotSpec]) -> None:
-    api.put(f"/fleets/{FLEET}", {})
+    api.put(f"/fleets/{FLEET}", {"recalibration": RECALIBRATION})
     api.put_bytes(f"/fleets/{FLEET}/description", arm_urdf(), "application/xml")
     for spec in robots:
         api.put(f"/robots/{spec.robot}", declaration(spec))
@@ -86,26 +115,32 @@ def _report(console: Console, outcomes: Sequence[RobotOutcome]) -> None:
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def _say_what_to_try(console: Console, running: Running, api: ApiClient, spec: RobotSpec) -> None:
+def _report_wear(console: Console, worn: WearOutcome) -> None:
+    tables = [drift_table(worn), step_table(worn), trail_table(worn)]
+    if worn.again is not None:
+        tables.insert(1, friction_table(worn))
+    for table in tables:
+        console.print()
+        console.print(table)
+    console.print()
+    for line in wear_summary(worn):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def _say_what_to_try(console: Console, running: Running, api: ApiClient, courses: Sequence[Course]) -> None:
     """Lines to copy; the key in them can only read, and the second answers 304."""
     key = api.post("/keys", {"scopes": ["read"]})["token"]
-    twin = f"{running.api_url}/v1/robots/{spec.robot}/twin"
-    etag = api.etag(f"/robots/{spec.robot}/twin")
+    robot = courses[0].spec.robot
+    worn = courses[len(courses) // 2].spec.robot
+    twin = f"{running.api_url}/v1/robots/{robot}/twin"
+    etag = api.etag(f"/robots/{robot}/twin")
     console.print(f"\nAPI   {running.api_url}/docs\nMQTT  {running.mqtt_url}\nlogs  {running.logs}\n", highlight=False)
     lines = [f"curl -s -H 'Authorization: Bearer {key}' {twin}"]
     if etag is not None:
         lines.append(f"curl -si -H 'Authorization: Bearer {key}' -H 'If-None-Match: {etag}' {twin}")
+    lines.append(f"curl -s -H 'Authorization: Bearer {key}' {running.api_url}/v1/robots/{worn}/drift")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False, markup=False)
-
-
-def _stay_up(running: Running) -> None:
-    try:
-        while True:
-            running.check()
-            time.sleep(CHECK_S)
-    except KeyboardInterrupt:
-        return
 
 
 @contextmanager

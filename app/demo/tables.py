@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 
 from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from app.demo.verdict import Finding, RobotOutcome, contrasts, share_that_holds
+from app.demo.wear import EXPECTED, WearOutcome
 
 
 def parameter_table(outcome: RobotOutcome) -> Table:
@@ -90,6 +92,68 @@ def kind_table(outcomes: Sequence[RobotOutcome]) -> Table:
         of_kind = [finding for finding in findings if finding.kind == kind]
         identified = sum(finding.verdict == "identified" for finding in of_kind)
         table.add_row(kind, f"{identified} of {len(of_kind)}", share_that_holds(of_kind))
+    return table
+
+
+def drift_table(outcome: WearOutcome) -> Table:
+    """Each robot's score before one of them wore, at its highest, and now."""
+    table = _table("Drift scores: 1 is as close to the twin as on the hold-out")
+    table.add_column("robot", no_wrap=True)
+    for heading in ("before", "highest", "now"):
+        table.add_column(heading, justify="right")
+    table.add_column("twin", no_wrap=True)
+    table.add_column("called drifted", justify="center")
+    table.add_column("calibrations raised", justify="right")
+    for drift in outcome.drifts:
+        first, last = drift.versions
+        table.add_row(
+            drift.robot,
+            *("" if score is None else f"{score:.2f}" for score in (drift.before, drift.highest, drift.after)),
+            f"v{first}" if first == last else f"v{first} → v{last}",
+            "[bold red]yes" if drift.drifted else "no",
+            str(drift.raised),
+        )
+    return table
+
+
+def friction_table(outcome: WearOutcome) -> Table:
+    """The worn robot's frictions: what the first version said, what became true, what the new version says."""
+    table = _table(f"{outcome.robot}: frictions before and after")
+    table.add_column("parameter", overflow="fold")
+    for heading in ("first version", "truth now", "new version", "90 % interval"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("holds", justify="center", no_wrap=True)
+    for before, now in outcome.frictions:
+        low, high = now.interval90
+        table.add_row(
+            now.name,
+            "" if before is None else _number(before.estimate, before),
+            _number(now.truth, now),
+            _number(now.estimate, now),
+            f"{_number(low, now)} … {_number(high, now)}",
+            "yes" if now.holds else "[bold red]no",
+        )
+    return table
+
+
+def step_table(outcome: WearOutcome) -> Table:
+    """When what happened, from the rise of the friction on."""
+    table = _table(f"{outcome.robot}: seconds from the rise of its friction")
+    table.show_header = False
+    for step, seconds in outcome.seconds.items():
+        table.add_row(f"until {EXPECTED[step]}", f"{seconds:.1f}")
+    return table
+
+
+def trail_table(outcome: WearOutcome) -> Table:
+    """The audit trail: who moved which version, and why."""
+    table = _table(f"{outcome.robot}: audit trail")
+    for heading in ("who", "what", "version"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("why", overflow="fold")
+    for entry in outcome.trail:
+        moved = " → ".join(f"v{version}" for version in (entry["old"], entry["new"]) if version is not None)
+        table.add_row(escape(entry["who"]), entry["what"], moved, escape(entry["reason"]))
     return table
 
 

@@ -14,6 +14,8 @@ CORE_KINDS: Final = (
     "command_latency_s",
 )
 """What every robot of the demonstration must have identified, joint by joint."""
+FRICTION_KINDS: Final = CORE_KINDS[:2]
+"""What rises in a robot that wears."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,11 @@ class Finding:
     def is_core(self) -> bool:
         """Whether every robot of the demonstration must have identified it."""
         return self.kind in CORE_KINDS
+
+    @property
+    def is_friction(self) -> bool:
+        """Whether it is a friction, dry or viscous."""
+        return self.kind in FRICTION_KINDS
 
     @property
     def holds(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import get_args
 
 import numpy as np
@@ -11,9 +12,9 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.demo.dialects import Dialect
 from app.demo.fleet import expected_samples
-from app.demo.robots import RobotSpec, record, run_robot
+from app.demo.robots import RobotSpec, on_duty, record, run_robot
 from app.errors import ServiceError
-from app.registry.recordings import list_recordings, load_recording
+from app.registry.recordings import RecordingSummary, list_recordings, load_recording
 from app.telemetry import FleetId, Recording, RobotId
 from tests.integration.ingesting import (
     FLEET,
@@ -22,6 +23,7 @@ from tests.integration.ingesting import (
     ingest_process,
     ingesting,
     new_id,
+    query,
     register,
     stored,
     wait_for_samples,
@@ -96,6 +98,47 @@ async def test_an_ingester_killed_in_the_middle_of_the_stream_loses_no_sample_an
     state = await stored(database_url, spec.robot)
     assert (state.samples, state.letters) == (total, [])
     assert_same(await stored_recording(engine, spec.robot), record(spec), TOLERANCE_RAD[dialect])
+
+
+async def recordings_of(engine: AsyncEngine, robot: str) -> list[RecordingSummary]:
+    async with engine.connect() as connection:
+        return await list_recordings(connection, robot)
+
+
+async def test_a_robot_at_work_tells_the_present_without_a_gap_wears_when_told_and_leaves_in_good_order(
+    engine: AsyncEngine, database_url: str, mqtt_url: str
+) -> None:
+    spec = spec_of("json", speed=100.0)
+    await register(engine, spec.robot)
+    first = expected_samples(spec)
+    async with ingesting(database_url, mqtt_url):
+        with on_duty([spec], mqtt_url) as (robot,):
+            await wait_for_samples(database_url, spec.robot, first, START_DEADLINE_S)
+            assert len(await recordings_of(engine, spec.robot)) == 1, "nothing is done before it is sent to work"
+            sent_at_ns = time.time_ns()
+            robot.orders.work.set()
+            await wait_for_samples(database_url, spec.robot, first + 100, START_DEADLINE_S)
+            robot.orders.wear.set()
+            await wait_for_samples(database_url, spec.robot, first + 300, START_DEADLINE_S)
+            latest, _ = await recordings_of(engine, spec.robot)
+            assert time.time_ns() - latest.span.to_ns < 5e9, "it tells what is"
+            robot.orders.leave.set()
+            robot.process.join(START_DEADLINE_S)
+            assert robot.process.exitcode == 0
+            worn_at_ns = robot.orders.worn_at_ns.value
+
+        async def has_said_goodbye() -> bool:
+            states = await query(database_url, "SELECT state FROM connections WHERE robot = $1", spec.robot)
+            return states == [("OFFLINE",)]
+
+        await eventually(has_said_goodbye, "the robot's connection is OFFLINE")
+        latest, _ = await recordings_of(engine, spec.robot)
+        async with engine.connect() as connection:
+            work = await load_recording(connection, spec.robot, latest.id)
+    assert sent_at_ns <= work.origin_ns <= worn_at_ns <= latest.span.to_ns
+    assert np.unique(np.diff(work.t_ns)).tolist() == [5_000_000]
+    speed = np.abs(np.diff(work.channels["command_position"], axis=0)) / 0.005
+    assert speed.max() > 0.3
 
 
 def test_a_robot_without_a_broker_says_so() -> None:

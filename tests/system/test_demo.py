@@ -19,8 +19,10 @@ from tests.integration.processes import descendants, still_there, wait_until
 COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
 DEADLINE_S = 900.0
 ROBOTS = ("arm-01", "arm-02", "arm-03")
+WORN = "arm-02"
 JOINTS = ("base_yaw", "shoulder_pitch", "elbow_pitch", "forearm_roll", "wrist_pitch", "wrist_roll")
-KINDS = ("coulomb_friction_nm", "viscous_damping_nm_s_per_rad", "armature_kg_m2")
+FRICTIONS = ("coulomb_friction_nm", "viscous_damping_nm_s_per_rad")
+KINDS = (*FRICTIONS, "armature_kg_m2")
 CORE = {"robot/command_latency_s", *(f"joint/{joint}/{kind}" for joint in JOINTS for kind in KINDS)}
 
 
@@ -85,6 +87,68 @@ def test_robots_of_one_model_differ_in_the_answers_as_they_do_in_truth(printed: 
     assert int(apart) >= 15
 
 
+def seconds(printed: str, step: str) -> float:
+    """From the rise of the friction until a step's end."""
+    (found,) = re.findall(rf"^ *until {step} +(\d+\.\d) *$", printed, re.MULTILINE)
+    return float(found)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DEADLINE_S + 60.0)
+def test_the_robot_whose_friction_rises_is_noticed_calibrated_again_and_well_within_three_minutes(printed: str) -> None:
+    table = printed.partition("\nDrift scores")[2].partition("\n\n")[0]
+    before, highest, now, twin, drifted, raised = next(row[1:] for row in rows(table) if row[0] == WORN)
+    assert (twin, drifted, raised) == ("v1 → v2", "yes", "1")
+    assert float(before) < 2.0
+    assert float(highest) > 10.0
+    assert float(now) < 2.0
+    noticed = seconds(printed, "the robot is called drifted")
+    asked = seconds(printed, "the monitor raises a calibration")
+    served = seconds(printed, "its version becomes active")
+    assert 0.0 < noticed < asked < served
+    assert noticed < 60.0
+    assert seconds(printed, "the drift of the new version becomes ok") < 180.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DEADLINE_S + 60.0)
+def test_the_others_at_the_same_work_raise_nothing(printed: str) -> None:
+    table = printed.partition("\nDrift scores")[2].partition("\n\n")[0]
+    for robot in ROBOTS:
+        if robot != WORN:
+            before, highest, now, *rest = next(row[1:] for row in rows(table) if row[0] == robot)
+            assert rest == ["v1", "no", "0"]
+            assert max(float(before), float(highest), float(now)) < 2.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DEADLINE_S + 60.0)
+def test_the_new_version_s_intervals_hold_the_risen_frictions(printed: str) -> None:
+    table = printed.partition(f"\n{WORN}: frictions before and after")[2].partition("\n\n")[0]
+    found = {row[0]: row[1:] for row in rows(table) if "/" in row[0]}
+    assert set(found) == {name for name in CORE if name.endswith(FRICTIONS)}
+    first = parameters(printed, WORN)
+    for name, (_, truth, estimate, _, _) in found.items():
+        assert float(truth) == pytest.approx(1.5 * float(first[name][0]), rel=0.01)
+        assert float(estimate) == pytest.approx(float(truth), rel=0.05)
+    # A binomial of 12 at 0.9 is below 8 once in two hundred times.
+    assert sum(row[4] == "yes" for row in found.values()) >= 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(DEADLINE_S + 60.0)
+def test_the_audit_trail_says_who_asked_for_the_second_version_and_why(printed: str) -> None:
+    table = printed.partition(f"\n{WORN}: audit trail")[2].partition("\n\n")[0]
+    moves = [(row[0].partition(":")[0], *row[1:3]) for row in rows(table) if len(row) > 3]
+    assert moves == [
+        ("who", "what", "version"),
+        ("calibration", "activate", "v1"),
+        ("monitor", "calibrate", "v1"),
+        ("calibration", "activate", "v1 → v2"),
+    ]
+    assert "drift score" in table
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(DEADLINE_S + 60.0)
 def test_it_ends_with_the_address_and_lines_to_try(printed: str) -> None:
@@ -93,6 +157,7 @@ def test_it_ends_with_the_address_and_lines_to_try(printed: str) -> None:
     twin = r"http://127\.0\.0\.1:\d+/v1/robots/arm-01/twin"
     assert re.fullmatch(rf"curl -s {key} {twin}", curls[0])
     assert re.fullmatch(rf"""curl -si {key} -H 'If-None-Match: "[\w:.]+"' {twin}""", curls[1])
+    assert re.fullmatch(rf"curl -s {key} http://127\.0\.0\.1:\d+/v1/robots/{WORN}/drift", curls[2])
     assert re.search(r"^API +http://127\.0\.0\.1:\d+/docs$", printed, re.MULTILINE)
 
 
@@ -114,8 +179,8 @@ def test_nothing_outlives_a_demonstration_that_is_broken_off(service_dir: Path, 
     try:
         wait_until(lambda: "its samples arrive" in output.read_text() or process.poll() is not None, output)
         children = descendants(process.pid)
-        # Postgres, broker, API, ingester and worker, each with its guard; three robots.
-        assert len(children) >= 13
+        # Postgres, broker, API, ingester, worker and monitor, each with its guard; three robots.
+        assert len(children) >= 15
         process.send_signal(how)
         assert process.wait(processes.DEADLINE_S) == code
         wait_until(lambda: not still_there(children), output)

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from io import StringIO
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from app.demo.tables import contrast_table, kind_table, parameter_table, robot_table
+from app.demo.tables import (
+    contrast_table,
+    drift_table,
+    friction_table,
+    kind_table,
+    parameter_table,
+    robot_table,
+    step_table,
+    trail_table,
+)
 from app.demo.verdict import RobotOutcome, contrasts, judge, summary
+from app.demo.wear import RobotDrift, Step, WearOutcome, wear_summary
 
 TRUTH = {
     "robot/command_latency_s": 0.012,
@@ -100,3 +111,62 @@ def test_the_tables_show_truth_estimate_interval_and_verdict(outcome: RobotOutco
     assert cells(text, "arm-01") == ["arm-01", "20.00", "0.400", "50", "3 of 4 (75 %)", "yes"]
     assert cells(text, "arm-02") == ["arm-02", "no"]
     assert cells(text, "mass_kg") == ["mass_kg", "0 of 2", "2 of 2 (100 %)"]
+
+
+WORN = RobotDrift("arm-02", 1.04, 12.3, 0.98, (1, 2), 1, True)
+QUIET = RobotDrift("arm-01", 1.01, 1.2, 1.02, (1, 1), 0, False)
+
+
+def wear_of(first: RobotOutcome) -> WearOutcome:
+    """The story as it should go; the friction is half as high again afterwards."""
+    entries = {"joint/elbow/coulomb_friction_nm": entry(0.74, [0.71, 0.77], "identified")}
+    again = judge(
+        "arm-02",
+        {"quality": {"holdout": {"nominal_rmse_mean": 0.02, "rmse_mean": 0.0004}}, "parameters": entries},
+        TRUTH | {"joint/elbow/coulomb_friction_nm": 0.75},
+        "better than version 1",
+    )
+    trail = (
+        {"who": "monitor", "what": "calibrate", "old": "1", "new": None, "reason": "drift score 12.3"},
+        {"who": "calibration:[7]", "what": "activate", "old": "1", "new": "2", "reason": "better than version 1"},
+    )
+    seconds: dict[Step, float] = {"drifting": 24.2, "raising": 60.0, "fitting": 88.7, "settling": 101.0}
+    return WearOutcome("arm-02", "done", 11.0, "elbow", seconds, (QUIET, WORN), first, again, trail)
+
+
+def test_the_story_of_the_robot_that_wore_in_a_few_lines(outcome: RobotOutcome) -> None:
+    worn = wear_of(outcome)
+    assert worn.happened
+    assert wear_summary(worn) == (
+        "arm-02: called drifted 24 s after its friction rose, score 1.04 before, 11.00 then",
+        "calibrated again by itself: version 2 active after 89 s, intervals hold the new frictions in 1 of 1 (100 %)",
+        "score 0.98 again after 101 s",
+        "the other 1, at the same work, raised nothing",
+    )
+
+
+def test_a_story_that_stops_early_or_that_another_robot_joins_did_not_happen(outcome: RobotOutcome) -> None:
+    worn = wear_of(outcome)
+    stopped = replace(worn, missing="raising", seconds={"drifting": 24.2}, again=None)
+    assert not stopped.happened
+    assert wear_summary(stopped)[1] == "what did not happen in time: the monitor raises a calibration"
+    for loud in (replace(QUIET, drifted=True), replace(QUIET, raised=1), replace(QUIET, versions=(1, 2))):
+        joined = replace(worn, drifts=(loud, WORN))
+        assert not joined.happened
+        assert wear_summary(joined)[-1] == "raised though nothing wore: arm-01"
+
+
+def test_the_tables_of_the_story_show_scores_frictions_steps_and_who_did_what(outcome: RobotOutcome) -> None:
+    worn = wear_of(outcome)
+    shown = StringIO()
+    console = Console(width=140, file=shown)
+    for table in (drift_table(worn), friction_table(worn), step_table(worn), trail_table(worn)):
+        console.print(table)
+    text = shown.getvalue()
+    assert cells(text, "arm-01") == ["arm-01", "1.01", "1.20", "1.02", "v1", "no", "0"]
+    assert cells(text, "arm-02") == ["arm-02", "1.04", "12.30", "0.98", "v1 → v2", "yes", "1"]
+    friction = "joint/elbow/coulomb_friction_nm"
+    assert cells(text, friction) == [friction, "0.510", "0.750", "0.740", "0.710 … 0.770", "yes"]
+    assert cells(text, "until the robot is called drifted")[1] == "24.2"
+    assert cells(text, "monitor") == ["monitor", "calibrate", "v1", "drift score 12.3"]
+    assert cells(text, "calibration:[7]") == ["calibration:[7]", "activate", "v1 → v2", "better than version 1"]
