@@ -36,6 +36,7 @@ class Leadership:
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
         self._connection: AsyncConnection | None = None
+        self._taken = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -47,7 +48,7 @@ class Leadership:
 
     async def holds(self) -> bool:
         """Whether it is ours, now."""
-        if self._connection is None:
+        if self._connection is None or not self._taken:
             return False
         try:
             await self._connection.execute(text("SELECT 1"))
@@ -69,14 +70,16 @@ class Leadership:
             for statement in _KEEPALIVE:
                 await connection.execute(text(statement))
         try:
-            return bool(await self._connection.scalar(text("SELECT pg_try_advisory_lock(:lock)"), {"lock": _LOCK}))
+            asked = text("SELECT pg_try_advisory_lock(:lock)")
+            self._taken = bool(await self._connection.scalar(asked, {"lock": _LOCK}))
         except (OSError, SQLAlchemyError):
             await self.leave()
             raise
+        return self._taken
 
     async def leave(self) -> None:
         """Give it back: the connection ends, and with it the lock."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._taken = self._connection, None, False
         if connection is None:
             return
         try:
