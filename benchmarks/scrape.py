@@ -37,8 +37,8 @@ FILL = (
     """INSERT INTO twin_versions (robot, version, document, digest, state)
        SELECT robot, v, '', 'sha256:' || v, CASE v WHEN 3 THEN 'active' ELSE 'retired' END
        FROM robots, generate_series(1, 3) v""",
-    """INSERT INTO drift (robot, version, state, since, scored_at, score, worst_score, worst_joint)
-       SELECT robot, 3, 'ok', now(), now(), random(), random() * 2, 'elbow' FROM robots""",
+    """INSERT INTO drift (robot, version, state, since, scored_at, telemetry_at, score, worst_score, worst_joint)
+       SELECT robot, 3, 'ok', now(), now(), now(), random(), random() * 2, 'elbow' FROM robots""",
     """INSERT INTO connections (robot, state, stamp, received_at) SELECT robot, 'ONLINE', now(), now() FROM robots""",
     """INSERT INTO recordings (robot, boot_id, first_ns, last_ns, samples)
        SELECT robot, 'boot-' || b, t - 60000000000, t, 60000 FROM robots, generate_series(1, $1::int) b,

@@ -15,54 +15,27 @@ from typing import Any, Final, TypeVar
 from wsgiref.simple_server import WSGIServer
 
 import structlog
+from asyncpg import InterfaceError, PostgresError
 from prometheus_client import REGISTRY, CollectorRegistry, start_http_server
 from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
-from sqlalchemy import Row, Select, and_, case, extract, func, select, true
+from sqlalchemy import Row
 from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.ext.asyncio import AsyncEngine
 
 from app.database.engine import create_engine
-from app.database.tables import (
-    calibrations,
-    connections,
-    dead_letters,
-    drift,
-    recalibrations,
-    recordings,
-    robots,
-    twin_versions,
-)
 from app.errors import ServiceError
+from app.monitor.reading import MAX_LETTERS, UNWATCHED, Reading, read
 
 MAX_ROBOTS: Final = 2000
 """Robots with series of their own: at six gauges each, more would make Prometheus' scrape slow and its memory large."""
 
-MAX_LETTERS: Final = 50_000
-"""Dead letters that are counted."""
-
 STATE_NUMBERS: Final[Mapping[str, int]] = {"ok": 0, "watch": 1, "drifted": 2, "idle": 3, "stale": 4}
 """Values of `twincal_robot_drift_state`."""
 
-UNWATCHED: Final = "unwatched"
-"""State of robots of whose active version nothing is known yet, and of those without one."""
-
 _PATIENCE_S: Final = 4.0  # well below Prometheus' own timeout of 10 s: an answer without robots is better than none
-_LIVE_WITHIN_NS: Final = 86_400 * 10**9
 
 _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    """One look at the database."""
-
-    robots: Sequence[Row[Any]]
-    counts: Mapping[str, int]
-    unfinished: Mapping[str, tuple[int, float]]
-    letters: Mapping[str, int]
-    proposed: int
 
 
 class RobotCollector(Collector):
@@ -84,14 +57,14 @@ class RobotCollector(Collector):
 
     def describe(self) -> Iterable[Metric]:
         """Names and types alone, so that registering doesn't ask the database."""
-        return _families(_Reading((), {}, {}, {}, 0), time.time_ns())
+        return _families(Reading((), {}, {}, {}, 0), time.time_ns())
 
     def collect(self) -> Iterator[Metric]:
         """Every family, or what can be said without the database."""
         started = time.perf_counter()
         try:
-            reading = self._thread.run(_read(self._engine, self._cap), self._patience_s)
-        except (TimeoutError, OSError, SQLAlchemyError) as error:
+            reading = self._thread.run(read(self._engine, self._cap), self._patience_s)
+        except (TimeoutError, OSError, InterfaceError, PostgresError, SQLAlchemyError) as error:
             _log.warning("the database can't be read for metrics", error=f"{type(error).__name__}: {error}")
             reading = None
         yield GaugeMetricFamily(
@@ -184,95 +157,7 @@ async def _within(work: Coroutine[Any, Any, _T], patience_s: float) -> _T:
         return await work
 
 
-async def _read(engine: AsyncEngine, cap: int) -> _Reading:
-    async with engine.connect() as connection:
-        found = (await connection.execute(_robots(time.time_ns(), cap))).all()
-        counts = (await connection.execute(_COUNTS)).all()
-        unfinished = (await connection.execute(_UNFINISHED)).all()
-        letters = (await connection.execute(_LETTERS)).all()
-        proposed = (await connection.execute(_PROPOSED)).scalar_one()
-    return _Reading(
-        robots=found,
-        counts=_by_name(counts),
-        unfinished={row.state: (row.number, float(row.age_s)) for row in unfinished},
-        letters=_by_name(letters),
-        proposed=proposed,
-    )
-
-
-def _by_name(rows: Iterable[Row[Any]]) -> Mapping[str, int]:
-    return {row.name: row.number for row in rows}
-
-
-_NUMBER: Final = func.count().label("number")
-_ACTIVE: Final = and_(twin_versions.c.robot == robots.c.robot, twin_versions.c.state == "active")
-# What is known of another version than the active one says nothing of how the robot is doing now.
-_OF_ACTIVE: Final = and_(drift.c.robot == robots.c.robot, drift.c.version == twin_versions.c.version)
-
-
-def _robots(now_ns: int, cap: int) -> Select[Any]:
-    """As many robots as have series of their own: those heard of within a day, then the others, each by name.
-
-    By name and not by how recently, so that who is in changes as little as it can.
-    """
-    latest = (
-        select(recordings.c.last_ns)
-        .where(recordings.c.robot == robots.c.robot)
-        .order_by(recordings.c.last_ns.desc())
-        .limit(1)
-        .lateral("latest")
-    )
-    live = func.coalesce(latest.c.last_ns >= now_ns - _LIVE_WITHIN_NS, False)
-    return (
-        select(
-            robots.c.robot,
-            robots.c.fleet,
-            twin_versions.c.version,
-            drift.c.state,
-            drift.c.score,
-            drift.c.worst_score,
-            connections.c.state.label("connection"),
-            latest.c.last_ns,
-        )
-        .select_from(
-            robots.outerjoin(twin_versions, _ACTIVE)
-            .outerjoin(drift, _OF_ACTIVE)
-            .outerjoin(connections, connections.c.robot == robots.c.robot)
-            .outerjoin(latest, true())
-        )
-        .order_by(live.desc(), robots.c.robot)
-        .limit(cap)
-    )
-
-
-_STATE: Final = func.coalesce(drift.c.state, UNWATCHED)
-_COUNTS: Final = (
-    select(_STATE.label("name"), _NUMBER)
-    .select_from(robots.outerjoin(twin_versions, _ACTIVE).outerjoin(drift, _OF_ACTIVE))
-    .group_by(_STATE)
-)
-_SINCE: Final = case(
-    (calibrations.c.state == "running", func.coalesce(calibrations.c.started_at, calibrations.c.created_at)),
-    else_=calibrations.c.created_at,
-)
-_UNFINISHED: Final = (
-    select(calibrations.c.state, _NUMBER, extract("epoch", func.max(func.now() - _SINCE)).label("age_s"))
-    .where(calibrations.c.state.in_(("queued", "running")))
-    .group_by(calibrations.c.state)
-)
-_PROPOSED: Final = select(func.count()).select_from(recalibrations).where(recalibrations.c.proposed_at.is_not(None))
-# The newest alone: a flood of refused messages mustn't be what keeps the scrape from answering.
-_NEWEST_LETTERS: Final = (
-    select(dead_letters.c.reason)
-    .where(dead_letters.c.replayed_at.is_(None))
-    .order_by(dead_letters.c.id.desc())
-    .limit(MAX_LETTERS)
-    .subquery("letters")
-)
-_LETTERS: Final = select(_NEWEST_LETTERS.c.reason.label("name"), _NUMBER).group_by(_NEWEST_LETTERS.c.reason)
-
-
-def _families(reading: _Reading, now_ns: int) -> list[Metric]:
+def _families(reading: Reading, now_ns: int) -> list[Metric]:
     return [*_robot_families(reading.robots, now_ns), *_fleet_families(reading)]
 
 
@@ -311,7 +196,7 @@ _GAUGES: Final = (
 )
 
 
-def _fleet_families(reading: _Reading) -> list[Metric]:
+def _fleet_families(reading: Reading) -> list[Metric]:
     total = sum(reading.counts.values())
     counts = GaugeMetricFamily(
         "twincal_robots", "Registered robots by state of their drift; unwatched: not scored yet.", labels=["state"]

@@ -28,8 +28,8 @@ from monitoring.grafana.panels import (
 from monitoring.grafana.sources import POSTGRES, annotation, now, over_time, rows, series
 
 PER_JOINT: Final = """
-    SELECT at AS time, joint AS metric, score::double precision AS value
-    FROM drift_scores, jsonb_each_text(per_joint) AS joints (joint, score)
+    SELECT at AS time, joint AS metric, ratio::double precision AS value
+    FROM drift_scores, jsonb_each_text(per_joint) AS joints (joint, ratio)
     WHERE robot = ${robot:sqlstring} AND $__timeFilter(at)
     ORDER BY at"""
 

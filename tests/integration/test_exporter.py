@@ -55,8 +55,16 @@ async def _add_version(engine: AsyncEngine, robot: str, version: int, state: str
         await connection.execute(insert(twin_versions).values(row))
 
 
-async def _add_drift(engine: AsyncEngine, robot: str, version: int, state: str = "drifted") -> None:
-    row = {"robot": robot, "version": version, "state": state, "since": text("now()"), "score": 2.5, "worst_score": 4.0}
+async def _add_drift(engine: AsyncEngine, robot: str, version: int, heard_s_ago: float = 5) -> None:
+    row = {
+        "robot": robot,
+        "version": version,
+        "state": "drifted",
+        "since": text("now()"),
+        "score": 2.5,
+        "worst_score": 4.0,
+    }
+    row |= {"telemetry_at": text(f"now() - interval '{heard_s_ago} seconds'")}
     async with engine.begin() as connection:
         await connection.execute(insert(drift).values(row))
 
@@ -105,6 +113,24 @@ async def test_the_drift_of_a_former_version_is_not_the_robots(engine: AsyncEngi
     found = await asyncio.to_thread(scrape)
     assert ("twincal_robot_drift_state", _of("arm-07")) not in found
     assert found["twincal_robots", (("state", "unwatched"),)] == 1
+
+
+async def test_what_a_monitor_said_goes_stale_with_the_telemetry_it_saw(engine: AsyncEngine, scrape: Scrape) -> None:
+    await register(engine, "arm-07")
+    await _add_version(engine, "arm-07", 7)
+    await _add_drift(engine, "arm-07", 7, heard_s_ago=120)
+    found = await asyncio.to_thread(scrape)
+    assert found["twincal_robot_drift_state", _of("arm-07")] == 4
+    assert found["twincal_robots", (("state", "stale"),)] == 1
+    assert found["twincal_robots", (("state", "drifted"),)] == 0
+
+
+async def test_a_recording_stamped_far_in_the_future_is_not_the_latest(engine: AsyncEngine, scrape: Scrape) -> None:
+    await register(engine, "arm-07")
+    await _add_recording(engine, "arm-07", 100)
+    await _add_recording(engine, "arm-07", -365 * 86400)
+    found = await asyncio.to_thread(scrape)
+    assert found["twincal_robot_telemetry_age_seconds", _of("arm-07")] == pytest.approx(100, abs=10)
 
 
 async def test_a_robot_that_went_offline_is_zero_and_a_retired_one_is_gone(engine: AsyncEngine, scrape: Scrape) -> None:
