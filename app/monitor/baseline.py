@@ -18,6 +18,10 @@ from app.twin.model import TwinModel, build_model, named_structure
 
 SMALLEST_ERROR: Final = 2e-5
 """No baseline is believed to be smaller [rad or m]: a fit believes no smaller residual either."""
+DRAWS: Final = 15
+"""Twins drawn from a version's posterior; together with the version itself they fill the kernel's lanes."""
+DRAW_STEP: Final = 0.25
+"""Draws are this share of a draw's way from the version, so that their effects add up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Watched:
         window_s: length of a window [s].
         baseline: error a healthy window has, per joint of the model [rad or m], never below what its sensor can tell;
             NaN for a joint the hold-out didn't judge, shape (n,).
+        draws: parameters `DRAW_STEP` of the way to draws from the version's posterior, shape (DRAWS, K).
     """
 
     robot: str
@@ -44,10 +49,12 @@ class Watched:
     values: FloatArray
     window_s: float
     baseline: FloatArray
+    draws: FloatArray
 
     def __post_init__(self) -> None:
         read_only(self.values)
         read_only(self.baseline)
+        read_only(self.draws)
 
 
 def prepare(twin: TwinDocument, declaration: RobotDeclaration, description: Description) -> Watched:
@@ -85,16 +92,39 @@ def prepare(twin: TwinDocument, declaration: RobotDeclaration, description: Desc
     laws = named_structure(twin.structure.friction, twin.structure.lag, backlash=twin.structure.backlash)
     model = build_model(description, declaration, _joints_of(twin), set(CHANNELS), laws)
     baseline = np.array([windowed.rmse.get(name, math.nan) for name in model.joints])
+    values = values_of(model, twin)
     return Watched(
         robot=twin.robot,
         version=twin.version,
         description=description,
         declaration=declaration,
         model=model,
-        values=values_of(model, twin),
+        values=values,
         window_s=windowed.window_s,
         baseline=np.maximum(baseline, _sensor_floor(twin, model)),  # NaN stays NaN
+        draws=draws_of(twin, model, values),
     )
+
+
+def draws_of(twin: TwinDocument, model: TwinModel, values: FloatArray) -> FloatArray:
+    """Parameters a little way towards draws from a version's posterior, within their bounds, shape (DRAWS, K).
+
+    The same for the same version, so that a window's score is always the same.
+    """
+    index = {name: i for i, name in enumerate(model.names)}
+    rows = [row for row, name in enumerate(twin.covariance.names) if name in index]
+    drawn = np.repeat(values[None, :], DRAWS, axis=0)
+    if not rows:
+        return drawn
+    covariance = np.array(twin.covariance.matrix)[np.ix_(rows, rows)]
+    variance, axes = np.linalg.eigh(covariance)
+    steps = np.random.default_rng(0).standard_normal((DRAWS, len(rows))) * np.sqrt(np.maximum(variance, 0.0))
+    for column, away in zip(rows, (DRAW_STEP * steps @ axes.T).T, strict=True):
+        name = twin.covariance.names[column]
+        spec, value = model.specs[index[name]], values[index[name]]
+        moved = value * np.exp(away) if twin.covariance.transform[name] == "log" else value + away
+        drawn[:, index[name]] = np.clip(moved, *spec.bounds)
+    return drawn
 
 
 def _joints_of(twin: TwinDocument) -> set[str]:

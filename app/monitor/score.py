@@ -12,12 +12,34 @@ import numpy as np
 from app.calibration import judge
 from app.calibration.dataset import Stretch
 from app.calibration.recording import BoolArray
-from app.monitor.baseline import Watched
+from app.monitor.baseline import DRAW_STEP, Watched
 from app.monitor.windows import moved_threshold, moving_windows, read_telemetry, travel
 from app.telemetry import FloatArray, Recording
+from app.twin.rollout import rollout
 
+UNUSUAL: Final = 2.0
+"""Multiple of what is expected of a healthy joint above which its error speaks for drift, below it against."""
+POSTERIOR_SDS: Final = 3.0
+"""Parameters are believed to be within so many standard deviations of their posterior."""
+MEDIAN_SQUARE: Final = 0.455
+"""Median of a squared standard normal variable."""
 MIN_SAMPLES: Final = 10
 """A joint measured less often in a window isn't judged by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """Windows beside what is expected, shape (W, n) each, 0 where a joint doesn't count.
+
+    Attributes:
+        square: mean square error over the squared baseline.
+        unexpected: mean square error over what is expected of a healthy robot on the window's motion.
+        counted: where a joint counts.
+    """
+
+    square: FloatArray
+    unexpected: FloatArray
+    counted: BoolArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +56,8 @@ class WindowScore:
             moved.
         moving_s: length of the windows in which some joint moved [s].
         windows: their number.
-        steps: `per_joint` of each of these windows, in order of time, for the detection of onset.
+        steps: per window, in order of time, of each joint that moved, RMS error ÷ what is expected of a healthy robot
+            on this motion: what the detection of onset goes by.
     """
 
     stamp_ns: int
@@ -64,45 +87,61 @@ def score_recording(watched: Watched, recording: Recording, after_ns: int | None
     after_s = 0.0 if after_ns is None else max(0.0, (after_ns - recording.origin_ns) * 1e-9)
     parts, end_s = moving_windows(watched, telemetry, after_s)
     stamp_ns = recording.origin_ns + round(end_s * 1e9)
-    squares, counted = judged(watched, parts)
-    counted_windows = counted.any(axis=1)
+    found = judged(watched, parts)
+    counted = found.counted
     names = watched.model.joints
-    number = np.maximum(counted.sum(axis=0), 1)
-    ratio = np.sqrt(np.where(counted, squares, 0.0).sum(axis=0) / number)
+    ratio = np.sqrt(found.square.sum(axis=0) / np.maximum(counted.sum(axis=0), 1))
     per_joint = {name: float(ratio[j]) for j, name in enumerate(names) if counted[:, j].any()}
     worst = max(per_joint, key=lambda name: per_joint[name], default=None)
-    windows = int(counted_windows.sum())
+    moving = np.flatnonzero(counted.any(axis=1)).tolist()
     return WindowScore(
         stamp_ns=max(stamp_ns, after_ns or stamp_ns),
         score=math.sqrt(sum(r * r for r in per_joint.values()) / len(per_joint)) if per_joint else None,
         worst_score=None if worst is None else per_joint[worst],
         worst_joint=worst,
         per_joint=per_joint,
-        moving_s=windows * watched.window_s,
-        windows=windows,
+        moving_s=len(moving) * watched.window_s,
+        windows=len(moving),
         steps=tuple(
-            {names[j]: math.sqrt(squares[w, j]) for j in np.flatnonzero(counted[w]).tolist()}
-            for w in np.flatnonzero(counted_windows).tolist()
+            {names[j]: math.sqrt(found.unexpected[w, j]) for j in np.flatnonzero(counted[w]).tolist()} for w in moving
         ),
     )
 
 
-def judged(watched: Watched, parts: Sequence[Stretch]) -> tuple[FloatArray, BoolArray]:
-    """Mean square error over squared baseline of each window and joint, and where it counts, shape (W, n) each.
+def judged(watched: Watched, parts: Sequence[Stretch]) -> Judged:
+    """Judge windows.
 
     A joint counts in a window in which it moved, or would have moved had it been like its twin.
     """
     n = len(watched.model.joints)
-    squares, counted = np.full((len(parts), n), math.nan), np.zeros((len(parts), n), dtype=np.bool_)
+    square, counted = np.zeros((len(parts), n)), np.zeros((len(parts), n), dtype=np.bool_)
     if not parts:
-        return squares, counted
+        return Judged(square, square, counted)
     positions = judge.simulated(watched.model, parts, watched.values)
     threshold = moved_threshold(watched)
     for row, (part, position, error) in enumerate(zip(parts, positions, judge.errors(parts, positions), strict=True)):
         seen = ~np.isnan(error)
-        enough = seen.sum(axis=0) >= MIN_SAMPLES
         moved = (travel(part.position) > threshold) | (travel(position) > threshold)
-        counted[row] = enough & moved & ~np.isnan(watched.baseline)
-        mean = np.where(seen, error**2, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
-        squares[row] = mean / watched.baseline**2
-    return squares, counted
+        counted[row] = (seen.sum(axis=0) >= MIN_SAMPLES) & moved & ~np.isnan(watched.baseline)
+        square[row] = np.where(seen, error**2, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    square = np.where(counted, square / watched.baseline**2, 0.0)
+    return Judged(square, square / _expected(watched, parts, positions, square), counted)
+
+
+def _expected(
+    watched: Watched, parts: Sequence[Stretch], positions: Sequence[FloatArray], square: FloatArray
+) -> FloatArray:
+    """Mean square error that a healthy robot may have on each window's motion, over the squared baseline, shape (W, n).
+
+    The version's baseline, and what its fit left open of the parameters that this motion shows: another motion shows
+    others. Looked at only where the error is beyond `UNUSUAL` baselines; 1 elsewhere.
+    """
+    expected = np.ones_like(square)
+    unusual = np.flatnonzero((square > UNUSUAL**2).any(axis=1)).tolist()
+    drawn = rollout(watched.model, [parts[row].motion for row in unusual], watched.draws) if unusual else []
+    for row, trajectory in zip(unusual, drawn, strict=True):
+        away = np.nan_to_num(trajectory.position - positions[row], nan=judge.DIVERGED_RAD) / DRAW_STEP
+        # the median over draws, so that one that runs away doesn't excuse everything
+        variance = np.median((away**2).mean(axis=1), axis=0) / MEDIAN_SQUARE
+        expected[row] += POSTERIOR_SDS**2 * variance / watched.baseline**2
+    return np.where(np.isnan(expected), 1.0, expected)

@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
-from app.monitor.score import WindowScore
+from app.monitor.score import UNUSUAL, WindowScore
 from app.registry.drift import STALE_AFTER_S, DriftState
 
 __all__ = ["DriftState", "Standing", "next_standing"]
 
-UNUSUAL: Final = 2.0
-"""Multiple of its baseline above which a joint's error speaks for drift, below it against."""
 WATCH_S: Final = 5.0
 """Evidence of one joint at which a robot is watched [s of motion, each at least e times as high as `UNUSUAL`]."""
 DRIFTED_S: Final = 15.0

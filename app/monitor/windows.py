@@ -25,8 +25,8 @@ LEAD_S: Final = 0.1
 """A window begins no sooner after a gap: its start is a smoothed state, and a late command may still act."""
 MOVED: Final = 0.01
 """A joint whose readings stay within this in a window says nothing about its friction [rad or m]."""
-MOVED_BASELINES: Final = 5.0
-"""Nor does one that moves by less than so many times its baseline."""
+MOVED_BASELINES: Final = 2.0
+"""Nor does one that moves by less than so many times its baseline: held fast, it would be off by no more."""
 SILENT_S: Final = 0.5
 """A joint that still moves so long after its last command is following commands we didn't get."""
 MAX_WINDOWS: Final = 60
