@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import Final
-
-import numpy as np
 
 from app.calibration import judge
 from app.calibration.dataset import Dataset
+from app.calibration.findings import Finding, coarse_joints, motion_share, sensors_of, whiteness
+from app.calibration.grade import grade
 from app.calibration.posterior import Posterior
 from app.calibration.reference import NOMINAL
-from app.calibration.sensors import sensor_noise
 from app.calibration.solver import Solution
 from app.calibration.types import Acceptance, FitRequest
 from app.twin.document import (
@@ -21,20 +19,15 @@ from app.twin.document import (
     DescriptionRef,
     DraftProvenance,
     Engine,
-    Grade,
     HoldoutErrors,
     Parameter,
     Quality,
+    SensorNoise,
     Structure,
     TwinDraft,
     WindowedErrors,
 )
 from app.twin.model import GRAVITY_M_S2, TIMESTEP_S
-
-FAIR_IMPROVEMENT: Final = 1.5
-GOOD_IMPROVEMENT: Final = 3.0
-GOOD_GENERALISATION: Final = 2.0
-"""Hold-out over training error up to which a fit is good."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +45,7 @@ class Judgement:
         tip_rmse_mm: at the tip; None where there is no one tip.
         acceptance: the gate's answer.
         warnings: what to be careful about.
+        findings: what the twin lacks, by the look of what it leaves over.
     """
 
     positions: judge.Positions
@@ -64,6 +58,7 @@ class Judgement:
     tip_rmse_mm: float | None
     acceptance: Acceptance
     warnings: Sequence[str] = field(default=())
+    findings: Sequence[Finding] = field(default=())
 
 
 def make_draft(
@@ -74,6 +69,7 @@ def make_draft(
     laws = model.structure
     structure = Structure(friction=laws.friction, controller=model.controller, lag=laws.lag, backlash=laws.backlash)
     recordings = sorted({part.log for part in (*dataset.train, *dataset.holdout)})
+    sensors = sensors_of(model.joints, dataset.holdout, judgement.errors)
     return TwinDraft(
         robot=request.declaration.robot,
         fleet=request.declaration.fleet,
@@ -86,11 +82,8 @@ def make_draft(
             transform={s.name: s.transform for s in model.specs if s.fitted},
             matrix=tuple(tuple(row) for row in found.covariance.tolist()),
         ),
-        sensors={
-            f"joint/{name}/position": sensor_noise(dataset.holdout, judgement.errors, joint)
-            for joint, name in enumerate(model.joints)
-        },
-        quality=_quality(dataset, found, judgement),
+        sensors={f"joint/{name}/position": sensor for name, sensor in zip(model.joints, sensors, strict=True)},
+        quality=_quality(dataset, found, judgement, sensors),
         provenance=DraftProvenance(
             recordings=tuple(recordings),
             window=None,
@@ -119,13 +112,15 @@ def _parameters(dataset: Dataset, solution: Solution, found: Posterior) -> dict[
     return result
 
 
-def _quality(dataset: Dataset, found: Posterior, judgement: Judgement) -> Quality:
+def _quality(dataset: Dataset, found: Posterior, judgement: Judgement, sensors: Sequence[SensorNoise]) -> Quality:
     joints = dataset.model.joints
     own = judge.joint_errors(joints, judgement.errors)
     nominal = judge.joint_errors(joints, judgement.nominal_errors)
     train = judge.joint_errors(joints, judgement.train_errors)
     improvement = nominal.rmse_mean / own.rmse_mean if own.rmse_mean > 0.0 else None
-    warnings = [*dataset.model.notes, *judgement.warnings]
+    coarse = coarse_joints(whiteness(joints, dataset.holdout, judgement.errors, sensors))
+    looks = [finding.text for finding in judgement.findings]
+    warnings = [*looks, *coarse, *dataset.model.notes, *judgement.warnings]
     if judgement.nominal_name != NOMINAL:
         warnings.append(f"nominal figures are those of {judgement.nominal_name}")
     unseen = [name for name in joints if name not in own.rmse]
@@ -135,7 +130,13 @@ def _quality(dataset: Dataset, found: Posterior, judgement: Judgement) -> Qualit
     if worse:
         warnings.append(f"worse than nominal on the hold-out: {', '.join(worse)}")
     return Quality(
-        grade=_grade(judgement.acceptance, improvement, own.rmse_mean / max(train.rmse_mean, 1e-12)),
+        grade=grade(
+            judgement.acceptance,
+            improvement,
+            own.rmse_mean / max(train.rmse_mean, 1e-12),
+            motion_share(dataset.holdout, judgement.errors),
+            judgement.findings,
+        ),
         holdout=HoldoutErrors(
             **own.model_dump(),
             nominal_mae_mean=nominal.mae_mean,
@@ -149,11 +150,3 @@ def _quality(dataset: Dataset, found: Posterior, judgement: Judgement) -> Qualit
         gauges=found.gauges,
         warnings=tuple(warnings),
     )
-
-
-def _grade(acceptance: Acceptance, improvement: float | None, generalisation: float) -> Grade:
-    """Poor: not better than what it replaces. Good: much better, and as good on new data as on its own."""
-    gain = np.inf if improvement is None else improvement
-    if not acceptance.accepted or gain < FAIR_IMPROVEMENT:
-        return "poor"
-    return "good" if gain >= GOOD_IMPROVEMENT and generalisation <= GOOD_GENERALISATION else "fair"

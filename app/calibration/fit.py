@@ -15,6 +15,7 @@ from app.calibration.acceptance import gate
 from app.calibration.choice import Choice, choose
 from app.calibration.dataset import Dataset, Split, Stretch, make_dataset
 from app.calibration.draft import Judgement, make_draft
+from app.calibration.findings import look
 from app.calibration.laws import described
 from app.calibration.posterior import Posterior, posterior
 from app.calibration.reference import nominal_reference, values_of
@@ -95,7 +96,7 @@ class _Fit:
         more = [*more, *choice.records, self._record(solution, dataset.model)]
         found = posterior(self._problem(dataset.model, dataset.train), solution, still)
         self._tell("judging", 0.85)
-        judgement = self._judge(dataset, solution)
+        judgement = replace(self._judge(dataset, solution), findings=look(dataset, solution))
         warnings = (*dataset.warnings, *_about_still(still), *self._cautions(solution, found))
         draft = make_draft(request, dataset, solution, found, replace(judgement, warnings=warnings))
         trials = (*records, *(replace(r, number=len(records) + i) for i, r in enumerate(more)))

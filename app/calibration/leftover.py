@@ -1,0 +1,179 @@
+"""What a fitted twin leaves over, beside how every parameter would change it.
+
+Simulated once more over all data, fitted and held out: one rollout a parameter gives the slopes, and one with commands
+smoothed over a tenth of a second gives what a filter between command and controller would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from app.calibration.dataset import Dataset, Stretch
+from app.calibration.residual import HUBER, estimate_noise, residuals
+from app.calibration.solver import Solution
+from app.telemetry import FloatArray, IntArray
+from app.twin import friction
+from app.twin.actuator import FEED_FORWARD, TARGET
+from app.twin.model import TwinModel
+from app.twin.parameters import ParameterSpec
+from app.twin.rollout import Motion, rollout
+
+SMOOTHED_S: Final = 0.1
+"""Length of the moving average tried on the commands [s]; what it changes grows with the length squared."""
+MOST_NUMBERS: Final = 6_000_000
+"""Entries of the table of slopes; of longer data, every k-th sample is looked at."""
+_STEP: Final = 1e-4
+"""Finite-difference step, in prior standard deviations."""
+_SMALLEST_STEP: Final = 1e-9
+_FINEST_ROW_S: Final = 0.005
+
+SUSPECTED_ROWS: Final = (friction.COULOMB, friction.DAMPING, friction.KP, friction.OFFSET)
+"""What may change about a joint while it works."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Errors of a twin on all data, and what moves them.
+
+    Attributes:
+        model: the robot.
+        values: of the twin, shape (K,).
+        z: fitted coordinates, in prior standard deviations from the prior's mean, shape (F,).
+        logs: names of the recordings.
+        log: the recording of each sample, shape (N,).
+        t_s: since its first row [s], shape (N,).
+        measured: NaN where nothing was [rad or m], shape (N, n).
+        error: simulated − measured, 0 where nothing was measured, shape (N, n).
+        scale: square root of each squared error's weight, 0 where nothing was measured, shape (N, n).
+        velocity: simulated [rad/s or m/s], shape (N, n).
+        free: d error / d z, shape (N, n, F).
+        slopes: d error / d value of everything suspected, by index among the specs, shape (N, n) each.
+        smoothed: change of the error when commands are averaged over `SMOOTHED_S`, shape (N, n).
+    """
+
+    model: TwinModel
+    values: FloatArray
+    z: FloatArray
+    logs: tuple[str, ...]
+    log: IntArray
+    t_s: FloatArray
+    measured: FloatArray
+    error: FloatArray
+    scale: FloatArray
+    velocity: FloatArray
+    free: FloatArray
+    slopes: dict[int, FloatArray]
+    smoothed: FloatArray
+
+
+def take_leftover(dataset: Dataset, solution: Solution) -> Leftover:
+    """Simulate all data with the twin and its neighbours.
+
+    Args:
+        dataset: fitted and held-out stretches; the latter only judge.
+        solution: the twin.
+    """
+    model, values = dataset.model, solution.values
+    fitted = [i for i, spec in enumerate(model.specs) if spec.fitted]
+    moved = sorted({*fitted, *(i for i, spec in enumerate(model.specs) if suspected(spec))})
+    parts = [*dataset.train, *dataset.holdout]
+    numbers = sum(len(part.position) for part in parts) * len(model.joints) * (len(moved) + 2)
+    stride = max(1, -(-numbers // MOST_NUMBERS))
+    parts = [_thinned(part, stride) for part in parts]
+    steps = np.array([_step(model.specs[i], values[i]) for i in moved])
+    sets = np.repeat(values[None, :], len(moved) + 1, axis=0)
+    sets[np.arange(len(moved)) + 1, moved] += steps
+    found = residuals(model, parts, sets)
+    slopes = (found.error[1:] - found.error[0]) / steps[:, None, None]
+    spread = np.array([_spread(model.specs[i], values[i]) for i in fitted])
+    columns = [moved.index(i) for i in fitted]
+    noise = estimate_noise(found, 0, np.full(len(model.joints), _SMALLEST_STEP))
+    huber = HUBER / np.maximum(np.abs(found.error[0]) / noise.sd, HUBER)
+    kappa = np.maximum(solution.noise.kappa / stride, 1.0)
+    logs = tuple(sorted({part.log for part in parts}))
+    plain = rollout(model, [part.motion for part in parts], values[None, :])
+    smooth = rollout(model, [smoothed(part.motion, SMOOTHED_S) for part in parts], values[None, :])
+    change = np.concatenate([s.position[0] - p.position[0] for s, p in zip(smooth, plain, strict=True)])
+    return Leftover(
+        model=model,
+        values=values,
+        z=solution.z,
+        logs=logs,
+        log=np.concatenate([np.full(len(part.position), logs.index(part.log)) for part in parts]),
+        t_s=np.concatenate([part.motion.t_out_s for part in parts]),
+        measured=np.concatenate([part.position for part in parts]),
+        error=found.error[0],
+        scale=found.seen * np.sqrt(huber / kappa) / noise.sd,
+        velocity=np.nan_to_num(np.concatenate([p.velocity[0] for p in plain])),
+        free=np.moveaxis(slopes[columns], 0, 2) * spread,
+        slopes={i: slopes[moved.index(i)] for i in moved if suspected(model.specs[i])},
+        smoothed=np.nan_to_num(change),
+    )
+
+
+def suspected(spec: ParameterSpec) -> bool:
+    """Whether a robot may change in this while it works."""
+    if spec.slot.place == "joint":
+        return spec.slot.row in SUSPECTED_ROWS
+    return spec.slot.place in ("mass", "latency")
+
+
+def smoothed(motion: Motion, length_s: float) -> Motion:
+    """The motion with its targets and feed-forward averaged over `length_s` around each instant: a filter, no delay."""
+    t, command = motion.t_s, motion.command
+    held = np.zeros_like(command)
+    held[1:] = np.cumsum(command[:-1] * np.diff(t)[:, None, None], axis=0)
+    step = min(_FINEST_ROW_S, length_s / 8.0)
+    at = np.arange(float(t[0]) - length_s, float(t[-1]) + length_s, step)
+
+    def rows(when: FloatArray) -> IntArray:
+        return np.clip(np.searchsorted(t, when, side="right") - 1, 0, len(t) - 1)
+
+    def total(when: FloatArray) -> FloatArray:
+        row = rows(when)
+        whole: FloatArray = held[row] + command[row] * (when - t[row])[:, None, None]
+        return whole
+
+    averaged = command[rows(at)].copy()
+    kinds = slice(TARGET, FEED_FORWARD + 1)
+    averaged[:, :, kinds] = ((total(at + length_s / 2) - total(at - length_s / 2)) / length_s)[:, :, kinds]
+    # a row holds until the next: half a row earlier, it is right on average
+    return replace(motion, t_s=at - 0.5 * step, command=averaged)
+
+
+def _thinned(part: Stretch, stride: int) -> Stretch:
+    if stride == 1:
+        return part
+    motion = replace(part.motion, t_out_s=part.motion.t_out_s[::stride].copy())
+    return replace(
+        part, motion=motion, position=part.position[::stride].copy(), velocity=part.velocity[::stride].copy()
+    )
+
+
+def _spread(spec: ParameterSpec, value: float) -> float:
+    """The prior's standard deviation at a value, in the parameter's unit."""
+    _, sd = spec.prior_moments()
+    return sd * value if spec.transform == "log" else sd
+
+
+def _step(spec: ParameterSpec, value: float) -> float:
+    step = max(_STEP * abs(_spread(spec, value)), _SMALLEST_STEP)
+    return -step if value + step > spec.bounds[1] else step
+
+
+def blocks_of(leftover: Leftover, most: int) -> Sequence[IntArray]:
+    """Samples of about so many stretches of time, none across two recordings, in the order of time."""
+    spans = [float(np.ptp(leftover.t_s[leftover.log == i])) for i in range(len(leftover.logs))]
+    total = max(sum(spans), _SMALLEST_STEP)
+    blocks: list[IntArray] = []
+    for index, span in enumerate(spans):
+        rows = np.flatnonzero(leftover.log == index)
+        rows = rows[np.argsort(leftover.t_s[rows], kind="stable")]
+        count = max(2, round(most * span / total))
+        edges = leftover.t_s[rows[0]] + span * np.arange(1, count) / count
+        blocks += [part for part in np.split(rows, np.searchsorted(leftover.t_s[rows], edges)) if len(part)]
+    return blocks
