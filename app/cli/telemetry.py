@@ -6,6 +6,7 @@ import asyncio
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
@@ -44,7 +45,8 @@ def ingest(
         bool, typer.Option("--shared", help="Divide the messages with other ingesters, each of its own --client-id.")
     ] = False,
     metrics_port: Annotated[
-        int | None, typer.Option(min=1, max=65535, help="Serve Prometheus metrics here; none without it.")
+        int | None,
+        typer.Option(min=1, max=65535, help="Serve Prometheus metrics, /livez and /readyz here; none without it."),
     ] = None,
     metrics_host: Annotated[str, typer.Option(help="Address the metrics listen on.")] = "127.0.0.1",
 ) -> None:
@@ -57,24 +59,20 @@ def ingest(
     log_to_standard_error()
     database, broker = database_url(), mqtt_url()
     session = SessionOptions(BrokerAddress.parse(broker), client_id=client_id, shared=shared)
-    if metrics_port is not None:
-        from prometheus_client import start_http_server
-
-        try:
-            start_http_server(metrics_port, addr=metrics_host)
-        except OSError as error:
-            raise ServiceError(f"metrics: can't listen on {metrics_host}:{metrics_port}: {error.strerror}") from error
-    asyncio.run(_run_ingest(IngestOptions(database, session)))
+    health = None if metrics_port is None else (metrics_host, metrics_port)
+    asyncio.run(_run_ingest(IngestOptions(database, session), health))
 
 
-async def _run_ingest(options: IngestOptions) -> None:
+async def _run_ingest(options: IngestOptions, health: tuple[str, int] | None) -> None:
+    from app.ingest.health import HealthServer
     from app.ingest.service import IngestService
 
     service = IngestService(options)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, service.stop)
-    await service.run()
+    with nullcontext() if health is None else HealthServer(*health, service.readiness):
+        await service.run()
 
 
 def replay(

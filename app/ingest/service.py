@@ -86,6 +86,11 @@ class IngestService:
         """Whether messages flow from the broker, and the last commit went through."""
         return self._session.is_ready and self._writer.is_ready
 
+    async def readiness(self) -> dict[str, str]:
+        """`ok`, or what is wrong, for broker and database."""
+        database = await self._writer.ping() or self._writer.trouble
+        return {"broker": self._session.trouble or "ok", "database": database or "ok"}
+
     def stop(self) -> None:
         """Ask the worker to end; it stores what it is at, and leaves the rest with the broker."""
         self._stop.set()

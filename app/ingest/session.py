@@ -39,12 +39,18 @@ class Session:
         self._options = options
         self._buffer = buffer
         self._connection: Connection | None = None
+        self._ended = "not connected yet"
         self._stopping = asyncio.Event()
 
     @property
     def is_ready(self) -> bool:
         """Whether messages flow: subscribed with QoS 1, and the network thread alive."""
         return self._connection is not None and self._connection.is_ready
+
+    @property
+    def trouble(self) -> str:
+        """Why no messages flow; empty while they do."""
+        return "" if self.is_ready else f"not subscribed: {self._ended}"
 
     async def run(self) -> None:
         """Connect, and again after every failure.
@@ -60,6 +66,7 @@ class Session:
             ended = await connection.run(self._stopping)
             ingest_connected.set(0)
             self._connection = None
+            self._ended = f"{ended.cause}: {ended.detail}" if ended.detail else ended.cause
             ingest_disconnects.labels(cause=ended.cause).inc()
             evictions = evictions + 1 if ended.is_short_lived else 0
             fatal = ended.fatal or (

@@ -24,6 +24,7 @@ from app.metrics import ingest_commit_failures, ingest_commit_seconds
 
 _CONNECT_WAIT_S: Final = 10.0
 _STATEMENT_WAIT_S: Final = 60.0
+_PING_WAIT_S: Final = 2.0
 _FIRST_RETRY_S: Final = 0.1
 _LONGEST_RETRY_S: Final = 5.0
 
@@ -130,7 +131,12 @@ class Writer:
         self._keep_refused = keep_refused
         self._registrations = Registrations()
         self._connection: asyncpg.Connection[Any] | None = None
-        self.is_ready = False
+        self.trouble = "nothing was stored yet"
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the last commit went through."""
+        return not self.trouble
 
     async def __aenter__(self) -> Self:
         return self
@@ -151,7 +157,7 @@ class Writer:
             try:
                 outcome = await self._store_or_split(examined)
             except _TRANSIENT_ERRORS as error:
-                self.is_ready = False
+                self.trouble = _one_line(error)
                 ingest_commit_failures.labels(kind="transient").inc()
                 await self._disconnect()
                 wait_s = min(_FIRST_RETRY_S * 2**attempt, _LONGEST_RETRY_S) * random.uniform(0.5, 1.5)  # noqa: S311 - jitter
@@ -159,13 +165,31 @@ class Writer:
                 await asyncio.sleep(wait_s)
                 attempt += 1
             except _LASTING_ERRORS as error:
-                self.is_ready = False
+                self.trouble = _one_line(error)
                 ingest_commit_failures.labels(kind="lasting").inc()
                 await self._disconnect()
                 raise CommitError(f"database: refuses a batch: {_one_line(error)}") from error
             else:
-                self.is_ready = True
+                self.trouble = ""
                 return outcome
+
+    async def ping(self) -> str:
+        """What is wrong with the database right now, by a connection of its own; empty: nothing.
+
+        While no messages come, the last commit says nothing of it.
+        """
+        try:
+            async with asyncio.timeout(_PING_WAIT_S):
+                connection = await asyncpg.connect(self._url)
+                try:
+                    await connection.execute("SELECT 1")
+                finally:
+                    await connection.close()
+        except TimeoutError:
+            return f"no answer within {_PING_WAIT_S:g} s"
+        except (*_TRANSIENT_ERRORS, *_LASTING_ERRORS) as error:
+            return _one_line(error)
+        return ""
 
     async def _store_or_split(self, examined: Sequence[Examined]) -> Outcome:
         """Store all, or halve until the row that can't be stored stands alone and becomes a dead letter."""
@@ -214,8 +238,8 @@ class Writer:
                 command_timeout=_STATEMENT_WAIT_S,
                 server_settings={"application_name": "twincal ingest", "jit": "off"},
             )
+            self._connection = connection  # before it is used: what fails now disconnects it
             await connection.execute(_STAGE)
-            self._connection = connection
         return self._connection
 
     async def _disconnect(self) -> None:
