@@ -20,6 +20,8 @@ MOST_BLOCKS: Final = 10
 RESAMPLES: Final = 2000
 CONFIDENCE: Final = 0.95
 """Of the lower end of a 90 % interval."""
+WIDEST: Final = 2.0
+"""Student's t that the resamples may at most ask for: those of four blocks are hardly ever different ones."""
 _SAME: Final = 1e-9
 """Spread of the gain over blocks below which it is the same in all of them."""
 
@@ -86,7 +88,8 @@ def _log_gain(own: _Blocks, other: _Blocks, draws: _Draws) -> tuple[float, float
     usable = spreads > _SAME
     width = float(student.ppf(CONFIDENCE, len(own[0]) - 1))
     if usable.any():
-        width = max(width, float(np.quantile((drawn[usable] - middle) / spreads[usable], CONFIDENCE)))
+        resampled = float(np.quantile((drawn[usable] - middle) / spreads[usable], CONFIDENCE))
+        width = float(np.clip(resampled, width, WIDEST * width))
     return middle, middle - width * spread
 
 

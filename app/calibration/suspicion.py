@@ -21,6 +21,8 @@ BLOCKS: Final = 48
 """Stretches of time at whose edges a step is looked for."""
 GAIN: Final = 8.0
 """Log-likelihood a suspicion must gain: four standard deviations."""
+WORTH_A_LOOK: Final = 3.0
+"""Log-likelihood gained while the noise is taken to be what is left over without it, from which that is worked out."""
 SHARE: Final = 0.25
 """Of the squared error that some joint leaves over, what a suspicion must explain."""
 MOST_FOUND: Final = 3
@@ -195,7 +197,7 @@ class _Search:
         gains, sizes = self._gains()
         for flat in np.argsort(-gains, axis=None, kind="stable").tolist():
             s, p = divmod(flat, len(self.patterns))
-            if gains[s, p] < GAIN:
+            if gains[s, p] < WORTH_A_LOOK:
                 return None
             if not self._material(self.suspicions[s], self.patterns[p], float(sizes[s, p])):
                 continue
@@ -264,12 +266,15 @@ class _Search:
 
     def _found(self, s: int, pattern: _Pattern) -> Found | None:
         suspicion, shape = self.suspicions[s], self.scale.shape
-        gain, size, left = self._explains(s, pattern)
+        _, size, left = self._explains(s, pattern)
         H, jr = self._normal()
         before = (self.error - self.free @ np.linalg.solve(H, jr)).reshape(shape)
         total = (before**2).sum(axis=0)
         shares = 1.0 - (left.reshape(shape) ** 2).sum(axis=0) / np.maximum(total, 1e-300)
         j = int(np.argmax(shares))
+        # its weights say how many samples a joint's errors are worth: squared and summed, about one each
+        worth = float((self.error.reshape(shape)[:, j] ** 2).sum())
+        gain = -0.5 * worth * float(np.log(max(1.0 - shares[j], _BLIND)))
         if gain < GAIN or shares[j] < SHARE or not self._material(suspicion, pattern, size):
             return None
         squared = self.leftover.error[:, j] ** 2

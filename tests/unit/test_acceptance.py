@@ -109,6 +109,12 @@ def test_a_twin_a_fifth_better_is_seen_to_be_so_on_a_hold_out_of_a_minute() -> N
     assert sum(passed) >= 45
 
 
+def test_a_twin_that_is_far_better_throughout_passes_on_less_than_a_second() -> None:
+    for seed in range(20):
+        better = np.linspace(20.0, 40.0, 75)[:, None]
+        assert judged(errors(1e-3, 0.75, seed), nominal=better * errors(1e-3, 0.75, seed))[0]
+
+
 def test_a_single_sample_lets_nothing_pass() -> None:
     assert not judged(errors(1e-3)[:1], nominal=errors(1e-1, seed=1)[:1])[0]
 
