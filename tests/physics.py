@@ -71,6 +71,7 @@ def model_of(
     logged: Sequence[str] | None = None,
     channels: frozenset[Channel] = ALL_COMMANDS,
     structure: Structure = PLAIN,
+    also: Sequence[str] = (),
     **declared: Any,
 ) -> TwinModel:
     """The twin's model of a robot that declares this; all of its joints logged unless told otherwise."""
@@ -84,7 +85,7 @@ def model_of(
         }
     )
     joints = description.joints if logged is None else logged
-    return build_model(description, declaration, set(joints), channels, structure)
+    return build_model(description, declaration, set(joints), channels, structure, also)
 
 
 def lossless(description: Description, controller: Mapping[str, Any] | None = None, **joint: float) -> TwinModel:

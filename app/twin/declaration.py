@@ -86,6 +86,9 @@ class JointDeclaration(_Part):
     sign: Literal[1, -1] = Field(1, description="-1 where the robot counts against the description's axis")
     scale: Number = Field(1.0, description="units per raw value")
     offset: Number = Field(0.0, description="added to positions after conversion and before the sign [rad or m]")
+    encoder: Literal["link", "motor"] = Field(
+        "link", description="which side of the transmission's backlash positions are measured on"
+    )
     ignore: bool = Field(default=False, description="leave its telemetry out and lock it in the twin")
     hold_at: Number | None = Field(
         None,

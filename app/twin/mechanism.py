@@ -227,6 +227,27 @@ def _lock_followers(description: Description, locked: dict[str, float]) -> dict[
     return held
 
 
+def place_in_body(mechanism: Mechanism, link: str) -> tuple[int, FloatArray, FloatArray]:
+    """Where a link is welded: its body, its axes and its origin [m] in that body's frame; body -1 is the base.
+
+    Args:
+        mechanism: the robot.
+        link: any of its description's links.
+    """
+    above = {joint.child: joint for joint in mechanism.description.joints.values()}
+    body_of = {body.joint.name: index for index, body in enumerate(mechanism.bodies)}
+    rotation, origin = np.eye(3), np.zeros(3)
+    while link in above:
+        joint = above[link]
+        if joint.name in body_of:
+            upright = _z_to(joint.axis)
+            return body_of[joint.name], upright.T @ rotation, upright.T @ origin
+        turn, slide = displacement(joint, mechanism.locked.get(joint.name, 0.0))
+        rotation, origin = joint.rotation @ turn @ rotation, joint.origin_m + joint.rotation @ (slide + turn @ origin)
+        link = joint.parent
+    return -1, rotation, origin
+
+
 def displacement(joint: Joint, position: float) -> tuple[FloatArray, FloatArray]:
     """Rotation and translation of a joint held at a position."""
     if joint.type == "fixed":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
@@ -11,15 +11,17 @@ import numpy as np
 from app.errors import DeclarationError
 from app.telemetry import Channel, FloatArray
 from app.twin import friction
+from app.twin.choice import choose_specs, wants_payload
 from app.twin.declaration import ControllerKind, Payload, RobotDeclaration
 from app.twin.description import Description, Joint, Link
 from app.twin.dynamics import Tree, tree_of
 from app.twin.joint_map import hold_position
-from app.twin.kernel import Parameters
-from app.twin.mechanism import Body, Mechanism, inertial_parameters, reduce_description
-from app.twin.parameters import ParameterSpec, apply_choice
-from app.twin.priors import default_specs, kd_is_damping
+from app.twin.mechanism import Mechanism, place_in_body, reduce_description
+from app.twin.packing import GRAVITY_M_S2, Load, links_of, pack
+from app.twin.parameters import ParameterSpec, patterns_of
+from app.twin.scratch import Parameters
 from app.twin.structure import PLAIN, Structure, named_structure
+from app.twin.tip import tip_link
 
 __all__ = [
     "FRICTION_LAW",
@@ -33,12 +35,9 @@ __all__ = [
     "with_payload",
 ]
 
-GRAVITY_M_S2 = (0.0, 0.0, -9.81)
 TIMESTEP_S = 0.001
 FRICTION_LAW = PLAIN.friction
 """The law of a plain twin."""
-# Where there is no Stribeck effect its velocity has none either; the friction law still divides by it.
-_NO_STRIBECK_RAD_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +53,7 @@ class TwinModel:
         specs: every parameter, fitted or not.
         notes: what was decided about the parameters, for the report.
         structure: which laws it has.
+        load: an unknown payload, where the declaration asks for one.
     """
 
     mechanism: Mechanism
@@ -64,6 +64,7 @@ class TwinModel:
     specs: tuple[ParameterSpec, ...]
     notes: tuple[str, ...]
     structure: Structure = PLAIN
+    load: Load | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -93,32 +94,7 @@ class TwinModel:
         Args:
             values: shape (P, K), in the units of the names.
         """
-        sets = len(values)
-        n = self.mechanism.n
-        joint = np.zeros((friction.JOINT_ROWS, n, sets))
-        joint[friction.STRIBECK] = _NO_STRIBECK_RAD_S
-        joint[friction.TORQUE_LIMIT] = np.inf
-        joint[friction.TORQUE_CONSTANT] = 1.0
-        latency, lag = np.zeros((2, sets))
-        mass = np.array([[body.link.mass_kg] * sets for body in self.mechanism.bodies])
-        com = np.array([[body.link.com_m] * sets for body in self.mechanism.bodies])
-        for spec, column in zip(self.specs, values.T, strict=True):
-            slot = spec.slot
-            match slot.place:
-                case "joint":
-                    joint[slot.row, slot.index] = column
-                case "mass":
-                    mass[slot.index] = column
-                case "com":
-                    com[slot.index, :, slot.row] = column
-                case "latency":
-                    latency[:] = column
-                case "lag":
-                    lag[:] = column
-        joint[friction.BREAKAWAY] = np.maximum(joint[friction.BREAKAWAY], joint[friction.COULOMB])
-        inertial = np.array([_body_inertial(b, m, c) for b, m, c in zip(self.mechanism.bodies, mass, com, strict=True)])
-        gravity = np.repeat(np.array(GRAVITY_M_S2)[:, None], sets, axis=1)
-        return Parameters(np.ascontiguousarray(inertial), joint, latency, lag, gravity)
+        return pack(self.mechanism, self.specs, self.load, values)
 
     def links(self, values: FloatArray) -> dict[str, Link]:
         """The description's links as one parameter set has them.
@@ -126,15 +102,7 @@ class TwinModel:
         Args:
             values: shape (K,).
         """
-        changed: dict[str, Link] = {}
-        by_name = dict(zip(self.names, values.tolist(), strict=True))
-        for body in self.mechanism.bodies:
-            link = body.link
-            mass = by_name.get(f"link/{link.name}/mass_kg", link.mass_kg)
-            com = [by_name.get(f"link/{link.name}/com_{a}_m", c) for a, c in zip("xyz", link.com_m, strict=True)]
-            scale = mass / link.mass_kg
-            changed[link.name] = Link(link.name, mass, np.array(com), link.inertia_kg_m2 * scale)
-        return changed
+        return links_of(self.mechanism, self.load, dict(zip(self.names, values.tolist(), strict=True)))
 
 
 def build_model(
@@ -143,6 +111,7 @@ def build_model(
     logged: AbstractSet[str],
     channels: AbstractSet[Channel],
     structure: Structure = PLAIN,
+    also: Sequence[str] = (),
 ) -> TwinModel:
     """The twin's model for what was declared and what the data hold.
 
@@ -151,7 +120,8 @@ def build_model(
         declaration: already checked against the description.
         logged: joints that telemetry holds; other movable joints are locked.
         channels: channels the data hold; they decide which gains can be told from which.
-        structure: which laws it has besides the plain ones.
+        structure: which laws it has besides the plain ones; what the declaration frees or freezes comes on top.
+        also: names of parameters that the twin has though the declaration doesn't name them, as a published one may.
 
     Raises:
         DescriptionError: when no joint is left to move.
@@ -159,25 +129,47 @@ def build_model(
     """
     if declaration.base == "floating":
         raise DeclarationError("base", "floating bases can't be calibrated yet", "fixed: hang the robot in a stand")
-    if declaration.payload is not None:
-        description = with_payload(description, declaration.payload)
-    mechanism = reduce_description(description, _locked(description, declaration, logged))
-    notes = []
-    if kd_is_damping(declaration.controller, channels):
-        notes.append(
-            "no command velocity is logged and no velocity gain declared: the gain acts like viscous damping and is "
-            "fitted as part of it"
-        )
+    locked = _locked(description, declaration, logged)
+    wished = (*patterns_of(declaration.fit), *also)
+    description, loaded_link = _laden(description, declaration, locked, unknown=wants_payload(wished))
+    mechanism = reduce_description(description, locked)
+    specs, structure, notes = choose_specs(mechanism, declaration, channels, structure, also)
     return TwinModel(
         mechanism=mechanism,
         tree=tree_of(mechanism),
         controller=declaration.controller.kind,
         rate_hz=declaration.controller.rate_hz or 0.0,
         nominal_supply_v=declaration.controller.nominal_supply_v,
-        specs=apply_choice(default_specs(mechanism, declaration.controller, channels, structure), declaration.fit),
-        notes=tuple(notes),
+        specs=specs,
+        notes=notes,
         structure=structure,
+        load=None if loaded_link is None else _load_on(mechanism, loaded_link),
     )
+
+
+def _laden(
+    description: Description, declaration: RobotDeclaration, locked: Mapping[str, float], *, unknown: bool
+) -> tuple[Description, str | None]:
+    """The description with the payload on it; of an unknown one only its place, and its link's name."""
+    if not unknown:
+        payload = declaration.payload
+        return (description if payload is None else with_payload(description, payload)), None
+    link = (
+        tip_link(reduce_description(description, locked)) if declaration.payload is None else declaration.payload.link
+    )
+    if link is None:
+        raise DeclarationError(
+            "payload", "is to be fitted, but the robot has several ends", "declare the payload's link"
+        )
+    laden = with_payload(description, Payload(link=link, mass_kg=0.0))
+    return laden, next(name for name in laden.links if name not in description.links)
+
+
+def _load_on(mechanism: Mechanism, link: str) -> Load:
+    body, rotation, origin = place_in_body(mechanism, link)
+    if body < 0:
+        raise DeclarationError("payload.link", "does not move, so that its load has no effect", "a link that moves")
+    return Load(link, body, rotation, origin)
 
 
 def _locked(description: Description, declaration: RobotDeclaration, logged: AbstractSet[str]) -> dict[str, float]:
@@ -225,12 +217,3 @@ def with_payload(description: Description, payload: Payload, own_inertia_kg_m2: 
 
 def _is_gain(spec: ParameterSpec) -> bool:
     return spec.slot.place == "joint" and spec.slot.row in (friction.KP, friction.KD, friction.TORQUE_LIMIT)
-
-
-def _body_inertial(body: Body, mass: FloatArray, com: FloatArray) -> FloatArray:
-    """Inertial parameters of a body for many masses and centres of mass of its primary link, shape (10, P)."""
-    inertia = body.rotation @ body.link.inertia_kg_m2 @ body.rotation.T / body.link.mass_kg
-    at = com @ body.rotation.T + body.origin_m
-    parts = [inertial_parameters(m, c, m * inertia) for m, c in zip(mass.tolist(), at, strict=True)]
-    total: FloatArray = body.rest[:, None] + np.array(parts).T
-    return total

@@ -19,7 +19,7 @@ from app.telemetry import FloatArray
 from app.twin.declaration import Fit
 from app.twin.document import LognormalPrior, NormalPrior, Prior, Source, Transform, UniformPrior
 
-Place = Literal["joint", "mass", "com", "latency", "lag"]
+Place = Literal["joint", "no_load", "mass", "com", "inertia", "latency", "lag", "tilt", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,10 @@ class Slot:
     """Where a parameter goes in the dynamics.
 
     Attributes:
-        place: a joint's row, a body's mass or centre of mass, or the robot's latency or controller lag.
-        row: `friction.ARMATURE` and its kin for joints, the axis 0..2 for a centre of mass.
+        place: a joint's row or no-load speed, a body's mass, centre of mass or inertia, the robot's latency, controller
+            lag, tilt or load.
+        row: `friction.ARMATURE` and its kin for joints, the axis 0..2 for a centre of mass, 0..5 of an inertia's xx yy
+            zz xy xz yz, roll and pitch of a tilt, mass and centre of a load.
         index: the degree of freedom, or the body.
     """
 
@@ -111,18 +113,37 @@ def freeze(spec: ParameterSpec, value: float, source: Source) -> ParameterSpec:
     return replace(spec, initial=value, fitted=False, source=source)
 
 
-def apply_choice(specs: Iterable[ParameterSpec], choice: Fit) -> tuple[ParameterSpec, ...]:
+def patterns_of(choice: Fit) -> tuple[str, ...]:
+    """Every pattern over parameter names in a declaration."""
+    return (*choice.free, *choice.frozen, *choice.prior)
+
+
+def named_by(specs: Iterable[ParameterSpec], usual: Iterable[ParameterSpec], patterns: Iterable[str]) -> set[str]:
+    """Names of those parameters that a pattern matches which matches none of the usual ones."""
+    known = [spec.name for spec in usual]
+    special = [p for p in patterns if not any(fnmatch.fnmatchcase(name, p) for name in known)]
+    return {spec.name for spec in specs if any(fnmatch.fnmatchcase(spec.name, p) for p in special)}
+
+
+def apply_choice(
+    specs: Iterable[ParameterSpec], choice: Fit, elsewhere: Iterable[str] = ()
+) -> tuple[ParameterSpec, ...]:
     """Free, freeze and give priors as the declaration asks.
+
+    Args:
+        specs: the twin's parameters.
+        choice: the declaration's.
+        elsewhere: names of parameters that the robot's twin has under another structure: a pattern may name those.
 
     Raises:
         DeclarationError: naming a pattern that matches no parameter, or a value outside the bounds.
     """
-    result = list(specs)
+    result, others = list(specs), list(elsewhere)
     for where, patterns in (("fit.free", choice.free), ("fit.frozen", choice.frozen), ("fit.prior", choice.prior)):
         for pattern in patterns:
             matched = [i for i, spec in enumerate(result) if fnmatch.fnmatchcase(spec.name, pattern)]
-            if not matched:
-                known = ", ".join(sorted({spec.name.rsplit("/", 1)[-1] for spec in result}))
+            if not matched and not any(fnmatch.fnmatchcase(name, pattern) for name in others):
+                known = ", ".join(sorted({name.rsplit("/", 1)[-1] for name in (*others, *(s.name for s in result))}))
                 remedy = f"names end in {known}"
                 raise DeclarationError(f"{where}.{pattern}", "matches no parameter of this robot", remedy)
             for i in matched:

@@ -49,6 +49,14 @@ class Structure:
         """Whether friction grows with the torque that the transmission carries."""
         return "load" in self.friction
 
+    def __or__(self, other: Structure) -> Structure:
+        """The laws of both."""
+        friction = (
+            "coulomb+viscous" + "+stribeck" * (self.stribeck or other.stribeck) + "+load" * (self.load or other.load)
+        )
+        lag = "delay+lag" if "delay+lag" in (self.lag, other.lag) else "delay"
+        return named_structure(friction, lag, backlash=self.backlash or other.backlash)
+
     @property
     def extras(self) -> int:
         """How many laws it has beyond those of a plain twin."""
@@ -57,6 +65,14 @@ class Structure:
 
 PLAIN: Final = Structure()
 """What every twin has: Coulomb and viscous friction, a pure delay, no gap."""
+
+LAWS: Final = (
+    Structure(friction="coulomb+viscous+stribeck"),
+    Structure(friction="coulomb+viscous+load"),
+    Structure(lag="delay+lag"),
+    Structure(backlash=True),
+)
+"""Each law beyond the plain ones by itself."""
 
 
 def named_structure(friction: str, lag: str, *, backlash: bool) -> Structure:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from app.twin.command_lag import LAGGED_COLUMNS, lag_start, smooth_command
 from app.twin.description import Description, Joint, Link
 from app.twin.kernel import DIVERGED_RAD_S
 from app.twin.mechanism import displacement
-from app.twin.model import GRAVITY_M_S2, TIMESTEP_S, TwinModel
+from app.twin.model import TIMESTEP_S, TwinModel
 from app.twin.rollout import Motion
 from app.twin.urdf_writer import write_urdf
 
@@ -105,14 +105,15 @@ def loaded(model: TwinModel, values: FloatArray) -> Iterator[LoadedBody]:
             # A fresh name each time: PyBullet caches files by name.
             path = Path(folder) / f"{os.urandom(8).hex()}.urdf"
             path.write_bytes(urdf)
-            yield _load(client, str(path), model)
+            gravity = model.pack(values[None, :]).gravity[:, 0].tolist()
+            yield _load(client, str(path), model, gravity)
     finally:
         pybullet.disconnect(client)
 
 
-def _load(client: int, path: str, model: TwinModel) -> LoadedBody:
+def _load(client: int, path: str, model: TwinModel, gravity: Sequence[float]) -> LoadedBody:
     pybullet.setPhysicsEngineParameter(enableFileCaching=0, physicsClientId=client)
-    pybullet.setGravity(*GRAVITY_M_S2, physicsClientId=client)
+    pybullet.setGravity(*gravity, physicsClientId=client)
     pybullet.setTimeStep(TIMESTEP_S, physicsClientId=client)
     flags = pybullet.URDF_USE_INERTIA_FROM_FILE
     try:

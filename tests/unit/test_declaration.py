@@ -96,6 +96,7 @@ def test_every_field_of_the_contract_is_read() -> None:
         "sign": -1,
         "scale": 2.0,
         "offset": 0.1,
+        "encoder": "link",
         "ignore": False,
         "hold_at": None,
     }

@@ -274,7 +274,7 @@ def test_a_declared_prior_replaces_ours_and_a_fit_starts_at_its_median() -> None
 @pytest.mark.parametrize(
     ("fit", "message"),
     [
-        ({"free": ["joint/*/backlash_rad"]}, r"fit\.free\.joint/\*/backlash_rad: matches no parameter.*armature_kg_m2"),
+        ({"free": ["joint/*/wobble_rad"]}, r"fit\.free\.joint/\*/wobble_rad: matches no parameter.*armature_kg_m2"),
         ({"frozen": {"link/rod/*_lbs": 1.0}}, r"fit\.frozen\.link/rod/\*_lbs: matches no parameter"),
         ({"prior": {"robot/x": {"normal": [0, 1]}}}, r"fit\.prior\.robot/x: matches no parameter"),
         ({"frozen": {"link/rod/mass_kg": -1.0}}, r"fit\.frozen\.link/rod/mass_kg: -1\.0 is outside \["),
