@@ -271,7 +271,9 @@ def _cut(recording: Recording, split: Split) -> tuple[float, float]:
 def _digest(
     declaration: RobotDeclaration, train: Sequence[Recording], holdout: Sequence[Recording], split: Split
 ) -> str:
-    joints = {name: joint.model_dump(mode="json") for name, joint in sorted(declaration.joints.items())}
+    joints = {
+        name: joint.model_dump(mode="json", exclude={"encoder"}) for name, joint in sorted(declaration.joints.items())
+    }
     sha = hashlib.sha256(json.dumps({"joints": joints, "effort_unit": declaration.effort_unit}).encode())
     sha.update(json.dumps([split.from_s, split.to_s, None if holdout else split.holdout_fraction]).encode())
     for label, recordings in (("train", train), ("holdout", holdout)):
