@@ -57,7 +57,7 @@ def test_the_api_is_published_on_the_port_it_listens_on(services: dict[str, dict
     ("name", "option", "path"),
     [
         ("api", "--port", "livez"),
-        ("ingest", "--metrics-port", "metrics"),
+        ("ingest", "--metrics-port", "livez"),
         ("worker", "--metrics-port", "metrics"),
         ("monitor", "--metrics-port", "metrics"),
     ],
