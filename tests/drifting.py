@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from app.calibration.reference import values_of
 from app.monitor.baseline import Watched, prepare
 from app.telemetry import Recording
 from app.twin.declaration import RobotDeclaration
@@ -85,24 +84,24 @@ def watched() -> Watched:
     return prepare(twin(), declaration(), two_link())
 
 
-def work(seconds: float, seed: int = 1, speed: float = 1.0, amplitude: float = 0.6, **changed: float) -> Recording:
+@cache
+def work(
+    seconds: float, *, speed: float = 1.0, amplitude: float = 0.6, shoulder: float = 1.0, elbow: float = 1.0
+) -> Recording:
     """What the arm measures while it works.
 
     Args:
         seconds: how long.
-        seed: of motion and noise.
         speed: how fast it goes through its motion.
         amplitude: of the motion [rad]; 0 stands still.
-        changed: `shoulder` or `elbow`: multiples of the joint's friction.
+        shoulder: multiple of the joint's friction.
+        elbow: multiple of the joint's friction.
     """
-    factors = {f"joint/{name}/coulomb_friction_nm": factor for name, factor in changed.items()}
+    factors = {
+        "joint/shoulder/coulomb_friction_nm": shoulder,
+        "joint/elbow/coulomb_friction_nm": elbow,
+    }
     truth = {name: value * factors.get(name, 1.0) for name, value in TRUTH.items()}
     t_s = np.arange(round(seconds * RATE_HZ)) / RATE_HZ
-    targets = swings(speed * t_s, 2, seed=seed, amplitude=amplitude)
-    values = model().values(truth)
-    return follow(model(), values, targets, rate_hz=RATE_HZ, noise_sd=NOISE_RAD, seed=seed)
-
-
-def truth_of(document: TwinDocument) -> Mapping[str, float]:
-    """A document's values by name, as a model takes them."""
-    return dict(zip(model().names, values_of(model(), document).tolist(), strict=True))
+    targets = swings(speed * t_s, 2, seed=1, amplitude=amplitude)
+    return follow(model(), model().values(truth), targets, rate_hz=RATE_HZ, noise_sd=NOISE_RAD, seed=1)

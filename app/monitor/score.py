@@ -84,9 +84,8 @@ def score_recording(watched: Watched, recording: Recording, after_ns: int | None
         FitImpossibleError: when a joint of the twin isn't measured, or the commands its controller follows are missing.
     """
     telemetry = read_telemetry(watched, recording)
-    after_s = 0.0 if after_ns is None else max(0.0, (after_ns - recording.origin_ns) * 1e-9)
-    parts, end_s = moving_windows(watched, telemetry, after_s)
-    stamp_ns = recording.origin_ns + round(end_s * 1e9)
+    known_ns = recording.origin_ns if after_ns is None else max(after_ns, recording.origin_ns)
+    parts, end_ns = moving_windows(watched, telemetry, known_ns - recording.origin_ns)
     found = judged(watched, parts)
     counted = found.counted
     names = watched.model.joints
@@ -95,7 +94,7 @@ def score_recording(watched: Watched, recording: Recording, after_ns: int | None
     worst = max(per_joint, key=lambda name: per_joint[name], default=None)
     moving = np.flatnonzero(counted.any(axis=1)).tolist()
     return WindowScore(
-        stamp_ns=max(stamp_ns, after_ns or stamp_ns),
+        stamp_ns=recording.origin_ns + end_ns,
         score=math.sqrt(sum(r * r for r in per_joint.values()) / len(per_joint)) if per_joint else None,
         worst_score=None if worst is None else per_joint[worst],
         worst_joint=worst,

@@ -53,11 +53,14 @@ class Telemetry:
 
     Attributes:
         commanded: on the twin's joints, in SI.
+        t_ns: time of each row since the first, shape (T,): windows are cut by whole nanoseconds, so that the same ones
+            come out whichever part of the telemetry is read.
         asked: where a row holds a command of the kind the controller follows, shape (T, n).
         step_s: usual time between rows of a joint's measurements [s].
     """
 
     commanded: Commanded
+    t_ns: IntArray
     asked: BoolArray
     step_s: float
 
@@ -87,34 +90,49 @@ def read_telemetry(watched: Watched, raw: Recording) -> Telemetry:
             asked[:, joint] = ~np.isnan(recording.channels[channel][:, recording.names.index(name)])
     times = commanded.t_s[seen[:, 0]]
     step_s = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    return Telemetry(commanded, asked, step_s)
+    return Telemetry(commanded, recording.t_ns, asked, step_s)
 
 
-def moving_windows(watched: Watched, telemetry: Telemetry, after_s: float) -> tuple[list[Stretch], float]:
+def moving_windows(watched: Watched, telemetry: Telemetry, after_ns: int) -> tuple[list[Stretch], int]:
     """The windows to simulate, and the end of the last whole window, judged or not.
 
     Args:
         watched: the version.
         telemetry: of its robot.
-        after_s: windows begin no sooner [s of the recording].
+        after_ns: windows begin no sooner [ns of the recording].
 
     Returns:
-        Windows in order of time, and the end of the last one looked at; `after_s` where there was none.
+        Windows in order of time, and the end of the last one looked at [ns]; `after_ns` where there was none.
     """
-    spans = _spans(watched, telemetry, after_s)
-    chosen = [_stretch(telemetry.commanded, *span) for span in spans if _worth_simulating(watched, telemetry, *span)]
-    return chosen[-MAX_WINDOWS:], spans[-1][1] if spans else after_s
+    spans = _spans(watched, telemetry, after_ns)
+    chosen = [span for span in spans if _worth_simulating(watched, telemetry, span)]
+    return [_stretch(telemetry, span) for span in chosen[-MAX_WINDOWS:]], spans[-1].end_ns if spans else after_ns
 
 
-def _spans(watched: Watched, telemetry: Telemetry, after_s: float) -> list[tuple[float, float]]:
-    commanded = telemetry.commanded
-    spans: list[tuple[float, float]] = []
-    for first, last in commanded.segments.tolist():
-        start = float(commanded.t_s[_first_commanded(telemetry.asked, first, last)]) + LEAD_S
-        start = max(start, after_s)
-        stop = float(commanded.t_s[last]) + telemetry.step_s
-        count = max(0, math.floor((stop - start) / watched.window_s + 1e-9))
-        spans += [(start + i * watched.window_s, start + (i + 1) * watched.window_s) for i in range(count)]
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A window's begin and end [ns], and its rows."""
+
+    begin_ns: int
+    end_ns: int
+    rows: slice
+
+    @property
+    def begin_s(self) -> float:
+        return self.begin_ns * 1e-9
+
+
+def _spans(watched: Watched, telemetry: Telemetry, after_ns: int) -> list[_Span]:
+    t_ns = telemetry.t_ns
+    window_ns = round(watched.window_s * 1e9)
+    spans: list[_Span] = []
+    for first, last in telemetry.commanded.segments.tolist():
+        start = int(t_ns[_first_commanded(telemetry.asked, first, last)]) + round(LEAD_S * 1e9)
+        start = max(start, after_ns)
+        stop = int(t_ns[last]) + round(telemetry.step_s * 1e9)
+        for begin in range(start, stop - window_ns + 1, window_ns):
+            rows = np.searchsorted(t_ns, [begin, begin + window_ns]).tolist()
+            spans.append(_Span(begin, begin + window_ns, slice(*rows)))
     return spans
 
 
@@ -129,78 +147,71 @@ def _first_commanded(asked: BoolArray, first: int, last: int) -> int:
     return first + int(part.argmax(axis=0)[commanded].max(initial=0))
 
 
-def _worth_simulating(watched: Watched, telemetry: Telemetry, begin_s: float, end_s: float) -> bool:
+def _worth_simulating(watched: Watched, telemetry: Telemetry, span: _Span) -> bool:
     commanded = telemetry.commanded
-    rows = np.flatnonzero((commanded.t_s >= begin_s) & (commanded.t_s < end_s))
-    if not _starts_measured(telemetry, begin_s) or (commanded.command[rows, :, actuator.ENABLED] == 0.0).any():
+    command = commanded.command[span.rows]
+    if not _starts_measured(telemetry, span.begin_ns) or (command[:, :, actuator.ENABLED] == 0.0).any():
         return False
     threshold = moved_threshold(watched)
-    moved = travel(commanded.position[rows]) > threshold
+    moved = travel(commanded.position[span.rows]) > threshold
     if watched.model.controller in ("pd", "servo_duty"):
-        moved |= travel(commanded.command[rows, :, actuator.TARGET]) > threshold
-    return bool(moved.any()) and not _commands_lost(telemetry, rows, threshold)
+        moved |= travel(command[:, :, actuator.TARGET]) > threshold
+    return bool(moved.any()) and not _commands_lost(telemetry, span.rows, threshold)
 
 
-def _starts_measured(telemetry: Telemetry, begin_s: float) -> bool:
+def _starts_measured(telemetry: Telemetry, begin_ns: int) -> bool:
     """Whether every joint was measured around an instant, so that its state there is known."""
-    t_s = telemetry.commanded.t_s
-    near = np.abs(t_s - begin_s) <= max(GAP_S, GAP_FACTOR * telemetry.step_s)
+    near = np.abs(telemetry.t_ns - begin_ns) <= 1e9 * max(GAP_S, GAP_FACTOR * telemetry.step_s)
     count = (~np.isnan(telemetry.commanded.position[near])).sum(axis=0)
     return bool((count >= START_SAMPLES).all())
 
 
-def _stretch(commanded: Commanded, begin_s: float, end_s: float) -> Stretch:
+def _stretch(telemetry: Telemetry, span: _Span) -> Stretch:
     """A window's part of a recording, with as much of the commands before it as still act."""
-    t_s = commanded.t_s
-    first, last = np.searchsorted(t_s, [begin_s, end_s]).tolist()
-    past = max(int(np.searchsorted(t_s, begin_s - PAST_S, side="right")) - 1, 0)
-    q0, v0 = _state_at(commanded, begin_s)
-    motion = Motion(t_s[past:last], commanded.command[past:last], t_s[first:last], begin_s, q0, v0)
-    position = np.where(commanded.at_stop[first:last], np.nan, commanded.position[first:last])
-    return Stretch(commanded.name, motion, position, commanded.velocity[first:last], commanded)
+    commanded, rows = telemetry.commanded, span.rows
+    past = int(np.searchsorted(telemetry.t_ns, span.begin_ns - round(PAST_S * 1e9), side="right")) - 1
+    acting = slice(max(past, 0), rows.stop)
+    q0, v0 = _state_at(telemetry, span.begin_ns)
+    motion = Motion(commanded.t_s[acting], commanded.command[acting], commanded.t_s[rows], span.begin_s, q0, v0)
+    position = np.where(commanded.at_stop[rows], np.nan, commanded.position[rows])
+    return Stretch(commanded.name, motion, position, commanded.velocity[rows], commanded)
 
 
-def _state_at(commanded: Commanded, t_s: float) -> tuple[FloatArray, FloatArray]:
+def _state_at(telemetry: Telemetry, at_ns: int) -> tuple[FloatArray, FloatArray]:
     """Smoothed measured positions and velocities at an instant, shape (n,) each."""
-    n = commanded.position.shape[1]
+    position = telemetry.commanded.position
+    n = position.shape[1]
     q, v = np.zeros(n), np.zeros(n)
-    known = ~np.isnan(commanded.position)
+    away = telemetry.t_ns - at_ns
+    known = ~np.isnan(position)
     together = np.asarray(known.all(axis=1), dtype=np.bool_)
-    groups = (
-        [(list(range(n)), together)] if _enough(commanded, together, t_s) else [([j], known[:, j]) for j in range(n)]
-    )
+    whole = int((together & (np.abs(away) <= STATE_WINDOW_S * 1e9)).sum()) >= START_SAMPLES
+    groups = [(list(range(n)), together)] if whole else [([joint], known[:, joint]) for joint in range(n)]
     for joints, rows in groups:
-        near = _nearest(commanded.t_s, np.flatnonzero(rows), t_s)
-        *_, v[joints], q[joints] = np.polyfit(
-            commanded.t_s[near] - t_s, commanded.position[near][:, joints], START_DEGREE
-        )
+        near = _nearest(away, np.flatnonzero(rows))
+        *_, v[joints], q[joints] = np.polyfit(away[near] * 1e-9, position[near][:, joints], START_DEGREE)
     return q, v
 
 
-def _enough(commanded: Commanded, rows: BoolArray, t_s: float) -> bool:
-    return int((rows & (np.abs(commanded.t_s - t_s) <= STATE_WINDOW_S)).sum()) >= START_SAMPLES
-
-
-def _nearest(t_s: FloatArray, rows: IntArray, instant_s: float) -> IntArray:
+def _nearest(away_ns: IntArray, rows: IntArray) -> IntArray:
     """The rows around an instant, or the nearest where too few are around it."""
-    away = np.abs(t_s[rows] - instant_s)
-    near: IntArray = rows[away <= STATE_WINDOW_S]
+    away = np.abs(away_ns[rows])
+    near: IntArray = rows[away <= STATE_WINDOW_S * 1e9]
     return near if len(near) >= START_SAMPLES else rows[np.argsort(away, kind="stable")[:START_SAMPLES]]
 
 
-def _commands_lost(telemetry: Telemetry, rows: IntArray, threshold: FloatArray) -> bool:
+def _commands_lost(telemetry: Telemetry, rows: slice, threshold: FloatArray) -> bool:
     """Whether a joint goes on moving long after its last command.
 
     A robot may send a command only when it changes; what moves on without one follows commands that we didn't get.
     """
-    t_s = telemetry.commanded.t_s
+    t_s, position = telemetry.commanded.t_s, telemetry.commanded.position[rows]
     for joint in np.flatnonzero(telemetry.asked.any(axis=0)).tolist():
         known = t_s[telemetry.asked[:, joint]]
         usual = float(np.median(np.diff(known))) if len(known) > 1 else math.inf
         last = np.searchsorted(known, t_s[rows], side="right") - 1
-        age = t_s[rows] - known[np.maximum(last, 0)]
-        silent = rows[age > max(SILENT_S, GAP_FACTOR * usual)]
-        if len(silent) and travel(telemetry.commanded.position[silent][:, [joint]])[0] > threshold[joint]:
+        silent = t_s[rows] - known[np.maximum(last, 0)] > max(SILENT_S, GAP_FACTOR * usual)
+        if travel(position[silent][:, [joint]])[0] > threshold[joint]:
             return True
     return False
 
