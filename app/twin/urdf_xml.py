@@ -20,6 +20,8 @@ MAX_BYTES: Final = 10 * 1024 * 1024
 _BOM: Final = b"\xef\xbb\xbf"
 # Possessive, so that a hostile prolog can't make it backtrack.
 _DOCTYPE: Final = re.compile(r"(?:\s++|<\?(?>.*?\?>)|<!--(?>.*?-->))*+<!DOCTYPE", re.DOTALL)
+# Says nothing we don't know: the encoding was checked, and much that PyBullet reads claims to be XML "0.0".
+_DECLARATION: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?<\?xml\s[^<>]*\?>")
 _XACRO_TEXT: Final = ("${", "$(")
 _OTHER_FORMATS: Final = {"sdf": "SDF", "mujoco": "MJCF (MuJoCo)", "COLLADA": "COLLADA", "launch": "a ROS launch file"}
 
@@ -43,7 +45,7 @@ def read_robot_element(source: bytes) -> Element:
         huge_tree=False,
     )
     try:
-        root = etree.fromstring(source, parser)
+        root = etree.fromstring(_DECLARATION.sub(_blank, source), parser)
     except etree.XMLSyntaxError as error:
         problem = str(error.msg).split(", line ", 1)[0]
         raise DescriptionError(f"line {error.lineno or 1}", f"not well-formed XML: {problem}") from error
@@ -55,6 +57,11 @@ def read_robot_element(source: bytes) -> Element:
         problem = f"this is {found}, not URDF" if found else f"the root element is <{root.tag}>"
         raise DescriptionError(f"line {root.sourceline}", problem, "a URDF's root element is <robot>")
     return root
+
+
+def _blank(declaration: re.Match[bytes]) -> bytes:
+    """As many lines of nothing, so that errors name the right one."""
+    return b"\n" * declaration[0].count(b"\n")
 
 
 def _refuse_unsuitable_bytes(source: bytes) -> None:
