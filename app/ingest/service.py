@@ -20,6 +20,7 @@ from app.ingest.dead_letters import forget_expired
 from app.ingest.gaps import SequenceGaps
 from app.ingest.intake import Accepted, Examined, Intake, Message
 from app.ingest.packet import Limits
+from app.ingest.refusal import REASONS
 from app.ingest.session import Session, SessionOptions
 from app.ingest.topic import is_connection_topic
 from app.ingest.writer import CommitError, Outcome, Writer
@@ -38,6 +39,10 @@ _HOUSEKEEPING_RETRY_S: Final = 60.0
 _DRAIN_WAIT_S: Final = 5.0
 
 _log = structlog.get_logger(__name__)
+
+# A counter that first appears with its first event hides it from Prometheus' increase().
+for _reason in REASONS:
+    ingest_dead_letters.labels(reason=_reason)
 
 
 @dataclass(frozen=True, slots=True)
