@@ -23,8 +23,8 @@ ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "monitoring"
 RULES = MONITORING / "prometheus" / "rules"
 DEADLINE_S = 60.0
-# Prometheus asks for OpenMetrics, where TYPE names the family and its samples have these suffixes.
-_SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",), "info": ("_info",)}
+# In OpenMetrics, which most processes answer with, TYPE names the family, and its samples have these suffixes.
+_SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("", "_total"), "info": ("_info",)}
 
 
 def binary(name: str) -> str:

@@ -105,7 +105,7 @@ def observed(running: Running, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A Prometheus that has scraped them and evaluated every rule."""
     with prometheus(tmp_path_factory.mktemp("prometheus"), running.metrics_urls) as found:
         # What happens between two scrapes is what rates are made of.
-        found.wait_until(lambda: found.value(f"min(up{{{OURS}}} == 1)") == 1, "every process is scraped")
+        found.wait_until(lambda: found.value(f"count(up{{{OURS}}} == 1)") == 4, "every process is scraped")
         _use(running)
         found.wait_until(lambda: found.value("twincal:ingest_gaps:ratio_rate5m") is not None, "messages are counted")
         found.wait_until(lambda: all(r["health"] == "ok" for r in _rules_of(found)), "every rule is evaluated")
