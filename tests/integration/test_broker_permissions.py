@@ -145,6 +145,27 @@ def test_a_robot_reads_its_own_twin_and_drift_and_nothing_of_others(broker_port:
         assert [payload for _, payload in robot.received] == [b"arm-01/twin", b"arm-01/drift"]
 
 
+def test_a_robots_connection_reaches_the_service_its_will_too(broker_port: int) -> None:
+    topic = "twincal/v1/arms/arm-01/connection"
+    with _Client(broker_port, "twincal", "twincal/v1/+/+/connection") as service:
+        with _Client(broker_port, "arm-01") as robot:
+            assert robot.publish(topic, b"online", retain=True) == 0
+        service.wait_for(topic, b"online")
+        lost = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5, reconnect_on_failure=False)
+        lost.username_pw_set("arm-01", PASSWORD)
+        lost.will_set(topic, b"broken", qos=1, retain=True)
+        connected = threading.Event()
+        lost.on_connect = lambda *_: connected.set()
+        lost.connect("127.0.0.1", broker_port)
+        lost.loop_start()
+        assert connected.wait(WAIT_S)
+        line = lost.socket()
+        assert isinstance(line, socket.socket)
+        line.shutdown(socket.SHUT_RDWR)
+        service.wait_for(topic, b"broken")
+        lost.loop_stop()
+
+
 def test_a_client_without_a_password_is_not_let_in(broker_port: int) -> None:
     refused = threading.Event()
     client = mqtt.Client(CallbackAPIVersion.VERSION2, protocol=mqtt.MQTTv5)
