@@ -17,7 +17,6 @@ from app.demo.wear_story import WearStory
 from app.errors import ServiceError
 
 POLL_S: Final = 0.5
-WATCH_POLL_S: Final = 1.0
 CALIBRATION_MARGIN_S: Final = 120.0
 
 
@@ -63,7 +62,7 @@ class Campaign:
         while not story.has_ended:
             self._look(courses)
             story.advance(self._api)
-            time.sleep(WATCH_POLL_S)
+            time.sleep(POLL_S)
         return story.outcome(self._api)
 
     def watch(self, courses: Sequence[Course]) -> None:
@@ -75,7 +74,7 @@ class Campaign:
         try:
             while True:
                 self._look(courses)
-                time.sleep(WATCH_POLL_S)
+                time.sleep(POLL_S)
         except KeyboardInterrupt:
             return
 

@@ -18,6 +18,8 @@ from app.twin.description import parse_urdf
 
 ARRIVAL_DEADLINE_S: Final = 60.0
 """After a robot has fallen silent: by then everything it sent is stored."""
+LOOK_EVERY_S: Final = 2.0
+"""At work; it costs three requests."""
 FINISHED: Final = frozenset({"succeeded", "failed", "cancelled"})
 
 
@@ -41,6 +43,7 @@ class Course:
     outcome: RobotOutcome | None = None
     first_version: int | None = None
     _silent_since_s: float | None = field(default=None, init=False)
+    _looked_at_s: float = field(default=0.0, init=False)
 
     @classmethod
     def of(cls, robot: Robot) -> Course:
@@ -119,6 +122,10 @@ class Course:
                 self.robot.orders.work.set()
 
     def _watch(self, api: ApiClient) -> None:
+        now_s = time.monotonic()
+        if now_s - self._looked_at_s < LOOK_EVERY_S:
+            return
+        self._looked_at_s = now_s
         robot = self.spec.robot
         self.gauge.look(api)
         self.job = api.get(f"/robots/{robot}/calibrations?limit=1")["items"][0]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from app.demo.client import ApiClient
+
+KEPT: Final = 40
+"""Scores: two minutes of them."""
 
 
 @dataclass(slots=True)
@@ -20,8 +23,8 @@ class Gauge:
         version: which twin version is compared with the robot.
         score: the latest; None before the first one of this version.
         worst_joint: the joint that is furthest off.
-        scores: of the present version, each once.
-        trace: scores of all versions.
+        scores: the latest of the present version, each once.
+        trace: the latest of all versions.
         highest: score of any version so far; None before the first.
         states: all that were seen.
     """
@@ -54,6 +57,6 @@ class Gauge:
         self.states.add(self.state)
         if self.score is not None and drift["scored_at"] != self._scored_at:
             self._scored_at = drift["scored_at"]
-            self.scores.append(self.score)
-            self.trace.append(self.score)
+            self.scores = [*self.scores, self.score][-KEPT:]
+            self.trace = [*self.trace, self.score][-KEPT:]
             self.highest = max(self.highest or 0.0, self.score)
