@@ -82,7 +82,7 @@ def opened_scenario(
 
 def _model(description: Description, declaration: RobotDeclaration, scenario: Scenario) -> TwinModel:
     moving = {name for name in description.joints if any(_of_joint(path, name) for path in scenario["parameters"])}
-    return build_model(description, declaration, moving, _CHANNELS)
+    return build_model(description, declaration, moving, _CHANNELS, also=tuple(scenario["parameters"]))
 
 
 def _laden(description: Description, scenario: Scenario) -> Description:

@@ -10,7 +10,7 @@ from app.telemetry import Channel
 from app.twin.declaration import RobotDeclaration
 from app.twin.description import Description
 from app.twin.document import Covariance, DescriptionRef, Engine, NominalTwin, Parameter, Structure, seal_nominal
-from app.twin.model import FRICTION_LAW, GRAVITY_M_S2, TIMESTEP_S, build_model
+from app.twin.model import GRAVITY_M_S2, TIMESTEP_S, build_model
 
 # Commands enough that no gain hides in another parameter; a logged gain would make the parameter a factor of it.
 _COMMANDS: Final[frozenset[Channel]] = frozenset({"position", "command_position", "command_velocity", "command_effort"})
@@ -49,7 +49,12 @@ def nominal_twin(declaration: RobotDeclaration, description: Description, href: 
         fleet=declaration.fleet,
         description=DescriptionRef(sha256=description.sha256, href=href),
         engine=Engine(name="pybullet", version=version("pybullet"), timestep_s=TIMESTEP_S, gravity_m_s2=GRAVITY_M_S2),
-        structure=Structure(friction=FRICTION_LAW, controller=declaration.controller.kind, lag="delay", backlash=False),
+        structure=Structure(
+            friction=model.structure.friction,
+            controller=model.controller,
+            lag=model.structure.lag,
+            backlash=model.structure.backlash,
+        ),
         parameters=parameters,
         covariance=Covariance(names=(), transform={}, matrix=()),
         sensors={},

@@ -21,7 +21,7 @@ from app.twin import world
 from app.twin.declaration import RobotDeclaration
 from app.twin.description import parse_urdf
 from app.twin.document import TwinDocument, to_json
-from app.twin.model import TwinModel
+from app.twin.model import Structure, TwinModel
 from app.twin.rollout import Motion
 from app.twin.runtime import Imperfections, TwinRuntime, opened
 from tests.physics import TWO_LINK, commands, model_of, two_link
@@ -78,6 +78,23 @@ def test_the_runtime_moves_exactly_as_the_world_that_judges() -> None:
     np.testing.assert_allclose(first, expected, atol=1e-9)
     assert np.ptp(first, axis=0).min() > 0.2
     assert first.tobytes() == again.tobytes()
+
+
+def test_a_scenario_of_a_twin_with_more_laws_moves_by_them() -> None:
+    laws = Structure("coulomb+viscous+stribeck+load", "delay+lag", backlash=True)
+    model, asked = model_of(two_link(), CONTROLLER, structure=laws), targets(50)
+    named = {"robot/controller_lag_s": 0.03, "joint/elbow/backlash_rad": 0.02, "joint/elbow/load_friction": 0.1}
+    values = model.values(named)
+    document = twin_of({spec.name: declared(value) for spec, value in zip(model.specs, values.tolist(), strict=True)})
+    choice = choice_of()
+    scenario = scenario_at(source_of(document, choice, list(two_link().links)), choice, 3)
+    with opened_scenario(two_link(), DECLARATION, scenario) as robot:
+        moved = followed(robot, asked)
+    with opened(model, values) as robot:
+        np.testing.assert_array_equal(moved, followed(robot, asked))
+    plain = model.values(dict.fromkeys(named, 0.0))
+    with opened(model, plain) as robot:
+        assert np.abs(moved - followed(robot, asked)).max() > 0.02
 
 
 def test_lost_commands_leave_the_arm_where_the_last_one_sent_it() -> None:
