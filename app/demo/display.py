@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -116,8 +117,9 @@ class Display:
 
 
 def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
-    """The latest values as a line of blocks that fills with them; its bottom is 0."""
-    shown = values[-width:]
+    """Values as a line of blocks whose bottom is 0; where they are too many, each block is the highest of a few."""
+    few = math.ceil(len(values) / width)
+    shown = [max(values[first : first + few]) for first in range(0, len(values), few)] if few else []
     top = max([SPARK_TOP, *shown])
     return "".join(SPARKS[min(int(value / top * len(SPARKS)), len(SPARKS) - 1)] for value in shown)
 

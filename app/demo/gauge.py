@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from app.demo.client import ApiClient
 
-KEPT: Final = 40
-"""Scores: two minutes of them."""
+KEPT: Final = 64
+"""Scores: three minutes of them."""
 
 
 @dataclass(slots=True)
