@@ -65,7 +65,7 @@ def test_the_table_fits_the_terminal_and_leaves_nothing_out_that_drift_is_about(
     shown: StringIO, width: int, has_samples: bool
 ) -> None:
     status = RobotStatus(
-        "arm-02", "msgpack", 123_456, 0, "running", "judging", 0.9, "", 1, "drifted", 12.34, (1.0, 12.34) * 10
+        "arm-02", "msgpack", 123_456, 0, "running", "judging", 0.9, "", 1, "drifted", 12.34, (1.0, 12.34) * 8
     )
     Console(file=shown, width=width).print(status_table([status], 61.0, width))
     title, *_, row = shown.getvalue().splitlines()
