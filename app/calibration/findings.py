@@ -10,11 +10,12 @@ import numpy as np
 
 from app.calibration import judge
 from app.calibration.dataset import Dataset, Stretch
+from app.calibration.explanation import Found, suspect
 from app.calibration.leftover import Leftover, take_leftover
 from app.calibration.report_words import number
 from app.calibration.sensors import sensor_noise
 from app.calibration.solver import Solution
-from app.calibration.suspicion import Found, Kind, suspect
+from app.calibration.suspicion import Kind
 from app.twin.document import SensorNoise
 
 COARSE_SHARE: Final = 0.1
@@ -166,8 +167,8 @@ def _what(leftover: Leftover, found: Found) -> str:
             )
         case "hysteresis":
             return (
-                f"{owner} is off by ±{thousandths} {unit}, depending on its direction: hysteresis is left over, "
-                "as of backlash or another law of friction"
+                f"{owner} is read behind its direction as by a play of about {thousandths} {unit}: "
+                "hysteresis is left over, of backlash or of another law of friction"
             )
         case "shift":
             verb = "more" if size > 0.0 else "less"
@@ -195,9 +196,7 @@ def _change(leftover: Leftover, found: Found) -> str:
     because = f", {cause[int(rises)]}" if cause else ""
     whose = "" if suspicion.kind == "latency" else f" of {place}"
     text = f"the {_QUANTITIES[suspicion.kind]}{whose} {when}{where}{because}"
-    return (
-        text if found.when == "drift" else f"{text} One set of parameters can't be right for both parts: fit them apart"
-    )
+    return text if found.when == "drift" else f"{text}; no one set of parameters is right for both: fit them apart"
 
 
 def _amount(leftover: Leftover, found: Found) -> str:

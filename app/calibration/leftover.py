@@ -6,6 +6,7 @@ smoothed over a tenth of a second gives what a filter between command and contro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,6 +15,7 @@ import numpy as np
 
 from app.calibration.dataset import Dataset, Stretch
 from app.calibration.residual import HUBER, estimate_noise, residuals
+from app.calibration.sensors import sensor_noise
 from app.calibration.solver import Solution
 from app.telemetry import FloatArray, IntArray
 from app.twin import friction
@@ -48,7 +50,9 @@ class Leftover:
         t_s: since its first row [s], shape (N,).
         measured: NaN where nothing was [rad or m], shape (N, n).
         error: simulated − measured, 0 where nothing was measured, shape (N, n).
+        noise: of each joint's sensor, rounding included; 0 where it isn't known [rad or m], shape (n,).
         scale: square root of each squared error's weight, 0 where nothing was measured, shape (N, n).
+        position: simulated [rad or m], shape (N, n).
         velocity: simulated [rad/s or m/s], shape (N, n).
         free: d error / d z, shape (N, n, F).
         slopes: d error / d value of everything suspected, by index among the specs, shape (N, n) each.
@@ -63,7 +67,9 @@ class Leftover:
     t_s: FloatArray
     measured: FloatArray
     error: FloatArray
+    noise: FloatArray
     scale: FloatArray
+    position: FloatArray
     velocity: FloatArray
     free: FloatArray
     slopes: dict[int, FloatArray]
@@ -107,7 +113,9 @@ def take_leftover(dataset: Dataset, solution: Solution) -> Leftover:
         t_s=np.concatenate([part.motion.t_out_s for part in parts]),
         measured=np.concatenate([part.position for part in parts]),
         error=found.error[0],
+        noise=_sensor_noise(parts, np.split(found.error[0], found.edges[1:-1])),
         scale=found.seen * np.sqrt(huber / kappa) / noise.sd,
+        position=np.nan_to_num(np.concatenate([p.position[0] for p in plain])),
         velocity=np.nan_to_num(np.concatenate([p.velocity[0] for p in plain])),
         free=np.moveaxis(slopes[columns], 0, 2) * spread,
         slopes={i: slopes[moved.index(i)] for i in moved if suspected(model.specs[i])},
@@ -152,6 +160,11 @@ def _thinned(part: Stretch, stride: int) -> Stretch:
     return replace(
         part, motion=motion, position=part.position[::stride].copy(), velocity=part.velocity[::stride].copy()
     )
+
+
+def _sensor_noise(parts: Sequence[Stretch], errors: Sequence[FloatArray]) -> FloatArray:
+    sensors = [sensor_noise(parts, errors, joint) for joint in range(errors[0].shape[1])]
+    return np.array([max(s.noise_sd or 0.0, (s.quantum or 0.0) / math.sqrt(12.0)) for s in sensors])
 
 
 def _spread(spec: ParameterSpec, value: float) -> float:
