@@ -91,7 +91,7 @@ def test_every_dead_letter_reason_is_in_the_protocol_document() -> None:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_path_of_the_repository_in_a_document_exists(document: Path) -> None:
-    paths = re.findall(r"`((?:app|migrations|deploy|benchmarks|tests|docs)/[\w./-]*)`", document.read_text())
+    paths = re.findall(r"`((?:app|migrations|deploy|monitoring|benchmarks|tests|docs)/[\w./-]*)`", document.read_text())
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 

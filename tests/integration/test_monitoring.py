@@ -37,6 +37,8 @@ from tests.integration.observing import (
     sql,
 )
 
+pytestmark = pytest.mark.slow
+
 ROBOT = "arm-07"
 OURS = 'job=~"api|ingest|worker|monitor"'
 READER_PASSWORD = "of-a-test"
