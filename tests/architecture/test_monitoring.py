@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client import REGISTRY
 
@@ -48,9 +50,14 @@ def test_uids_never_change_and_links_lead_to_dashboards() -> None:
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
 def test_grafanas_own_types_read_a_dashboard_without_losing_anything(path: Path) -> None:
-    read = Dashboard.from_json(_read(path))
-    assert len(read.panels or ()) == len(_read(path)["panels"])
-    assert read.uid == _read(path)["uid"]
+    register_default_plugins()
+    read = json.loads(json.dumps(Dashboard.from_json(_read(path)), cls=JSONEncoder))
+    committed = _read(path)
+    # An annotation's SQL is a datasource's own, which these types don't have.
+    for dashboard in (read, committed):
+        for mark in dashboard.get("annotations", {}).get("list", ()):
+            del mark["target"]
+    assert read == committed
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
