@@ -21,6 +21,9 @@ UNUSUAL: Final = 2.0
 """Multiple of what is expected of a healthy joint above which its error speaks for drift, below it against."""
 POSTERIOR_SDS: Final = 3.0
 """Parameters are believed to be within so many standard deviations of their posterior."""
+CLOSER_LOOKS: Final = 5
+"""Of more unusual windows than this in one recording only so many are looked at more closely, evenly spread: the others
+expect as much as the most of these, so that a fleet that drifts all at once doesn't keep its monitor busy for long."""
 MEDIAN_SQUARE: Final = 0.455
 """Median of a squared standard normal variable."""
 MIN_SAMPLES: Final = 10
@@ -136,11 +139,15 @@ def _expected(
     others. Looked at only where the error is beyond `UNUSUAL` baselines; 1 elsewhere.
     """
     expected = np.ones_like(square)
-    unusual = np.flatnonzero((square > UNUSUAL**2).any(axis=1)).tolist()
-    drawn = rollout(watched.model, [parts[row].motion for row in unusual], watched.draws) if unusual else []
-    for row, trajectory in zip(unusual, drawn, strict=True):
+    unusual = np.flatnonzero((square > UNUSUAL**2).any(axis=1))
+    if not len(unusual):
+        return expected
+    closely = unusual[:: math.ceil(len(unusual) / CLOSER_LOOKS)]
+    drawn = rollout(watched.model, [parts[row].motion for row in closely.tolist()], watched.draws)
+    for row, trajectory in zip(closely.tolist(), drawn, strict=True):
         away = np.nan_to_num(trajectory.position - positions[row], nan=judge.DIVERGED_RAD) / DRAW_STEP
         # the median over draws, so that one that runs away doesn't excuse everything
         variance = np.median((away**2).mean(axis=1), axis=0) / MEDIAN_SQUARE
         expected[row] += POSTERIOR_SDS**2 * variance / watched.baseline**2
+    expected[np.setdiff1d(unusual, closely)] = expected[closely].max(axis=0)
     return np.where(np.isnan(expected), 1.0, expected)

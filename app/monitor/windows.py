@@ -56,12 +56,14 @@ class Telemetry:
         t_ns: time of each row since the first, shape (T,): windows are cut by whole nanoseconds, so that the same ones
             come out whichever part of the telemetry is read.
         asked: where a row holds a command of the kind the controller follows, shape (T, n).
+        silent: where a joint's last command is longer ago than its commands usually are apart, shape (T, n).
         step_s: usual time between rows of a joint's measurements [s].
     """
 
     commanded: Commanded
     t_ns: IntArray
     asked: BoolArray
+    silent: BoolArray
     step_s: float
 
 
@@ -90,7 +92,15 @@ def read_telemetry(watched: Watched, raw: Recording) -> Telemetry:
             asked[:, joint] = ~np.isnan(recording.channels[channel][:, recording.names.index(name)])
     times = commanded.t_s[seen[:, 0]]
     step_s = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    return Telemetry(commanded, recording.t_ns, asked, step_s)
+    return Telemetry(commanded, recording.t_ns, asked, _silent(commanded.t_s, asked), step_s)
+
+
+def _silent(t_s: FloatArray, asked: BoolArray) -> BoolArray:
+    """Where a joint's last command is longer ago than usual, and than `SILENT_S`, shape (T, n)."""
+    last = np.maximum.accumulate(np.where(asked, np.arange(len(t_s))[:, None], -1), axis=0)
+    age_s = np.where(last >= 0, t_s[:, None] - t_s[np.maximum(last, 0)], 0.0)
+    usual_s = [np.median(np.diff(t_s[column])) if column.sum() > 1 else math.inf for column in asked.T]
+    return np.asarray(age_s > np.maximum(SILENT_S, GAP_FACTOR * np.array(usual_s)), dtype=np.bool_)
 
 
 def moving_windows(watched: Watched, telemetry: Telemetry, after_ns: int) -> tuple[list[Stretch], int]:
@@ -161,9 +171,15 @@ def _worth_simulating(watched: Watched, telemetry: Telemetry, span: _Span) -> bo
 
 def _starts_measured(telemetry: Telemetry, begin_ns: int) -> bool:
     """Whether every joint was measured around an instant, so that its state there is known."""
-    near = np.abs(telemetry.t_ns - begin_ns) <= 1e9 * max(GAP_S, GAP_FACTOR * telemetry.step_s)
-    count = (~np.isnan(telemetry.commanded.position[near])).sum(axis=0)
-    return bool((count >= START_SAMPLES).all())
+    known = ~np.isnan(telemetry.commanded.position[_around(telemetry, begin_ns)])
+    return bool((known.sum(axis=0) >= START_SAMPLES).all())
+
+
+def _around(telemetry: Telemetry, at_ns: int) -> slice:
+    """The rows from which a state at an instant may be read."""
+    reach_ns = round(1e9 * max(GAP_S, GAP_FACTOR * telemetry.step_s))
+    first, last = np.searchsorted(telemetry.t_ns, [at_ns - reach_ns, at_ns + reach_ns + 1]).tolist()
+    return slice(first, last)
 
 
 def _stretch(telemetry: Telemetry, span: _Span) -> Stretch:
@@ -179,10 +195,10 @@ def _stretch(telemetry: Telemetry, span: _Span) -> Stretch:
 
 def _state_at(telemetry: Telemetry, at_ns: int) -> tuple[FloatArray, FloatArray]:
     """Smoothed measured positions and velocities at an instant, shape (n,) each."""
-    position = telemetry.commanded.position
+    around = _around(telemetry, at_ns)
+    position, away = telemetry.commanded.position[around], telemetry.t_ns[around] - at_ns
     n = position.shape[1]
     q, v = np.zeros(n), np.zeros(n)
-    away = telemetry.t_ns - at_ns
     known = ~np.isnan(position)
     together = np.asarray(known.all(axis=1), dtype=np.bool_)
     whole = int((together & (np.abs(away) <= STATE_WINDOW_S * 1e9)).sum()) >= START_SAMPLES
@@ -205,15 +221,8 @@ def _commands_lost(telemetry: Telemetry, rows: slice, threshold: FloatArray) -> 
 
     A robot may send a command only when it changes; what moves on without one follows commands that we didn't get.
     """
-    t_s, position = telemetry.commanded.t_s, telemetry.commanded.position[rows]
-    for joint in np.flatnonzero(telemetry.asked.any(axis=0)).tolist():
-        known = t_s[telemetry.asked[:, joint]]
-        usual = float(np.median(np.diff(known))) if len(known) > 1 else math.inf
-        last = np.searchsorted(known, t_s[rows], side="right") - 1
-        silent = t_s[rows] - known[np.maximum(last, 0)] > max(SILENT_S, GAP_FACTOR * usual)
-        if travel(position[silent][:, [joint]])[0] > threshold[joint]:
-            return True
-    return False
+    on_its_own = np.where(telemetry.silent[rows], telemetry.commanded.position[rows], np.nan)
+    return bool((travel(on_its_own) > threshold).any())
 
 
 def moved_threshold(watched: Watched) -> FloatArray:
