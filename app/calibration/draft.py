@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import Final
 
 from app.calibration import judge
 from app.calibration.dataset import Dataset
@@ -12,6 +13,7 @@ from app.calibration.findings import Finding, coarse_joints, motion_share, senso
 from app.calibration.grade import grade
 from app.calibration.posterior import Posterior
 from app.calibration.reference import NOMINAL
+from app.calibration.report_words import short_name
 from app.calibration.solver import Solution
 from app.calibration.types import Acceptance, FitRequest
 from app.twin.document import (
@@ -28,6 +30,9 @@ from app.twin.document import (
     WindowedErrors,
 )
 from app.twin.model import GRAVITY_M_S2, TIMESTEP_S
+
+MOST_CONFOUNDED: Final = 4
+"""Pairs of parameters that a warning names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +125,7 @@ def _quality(dataset: Dataset, found: Posterior, judgement: Judgement, sensors: 
     improvement = nominal.rmse_mean / own.rmse_mean if own.rmse_mean > 0.0 else None
     coarse = coarse_joints(whiteness(joints, dataset.holdout, judgement.errors, sensors))
     looks = [finding.text for finding in judgement.findings]
-    warnings = [*looks, *coarse, *dataset.model.notes, *judgement.warnings]
+    warnings = [*looks, *coarse, *dataset.model.notes, *judgement.warnings, *_about_confounded(found)]
     if judgement.nominal_name != NOMINAL:
         warnings.append(f"nominal figures are those of {judgement.nominal_name}")
     unseen = [name for name in joints if name not in own.rmse]
@@ -150,3 +155,13 @@ def _quality(dataset: Dataset, found: Posterior, judgement: Judgement, sensors: 
         gauges=found.gauges,
         warnings=tuple(warnings),
     )
+
+
+def _about_confounded(found: Posterior) -> tuple[str, ...]:
+    """What this motion tells only together, as one warning."""
+    if not found.confounded:
+        return ()
+    told = [" and ".join(short_name(name) for name in group[:2]) for group in found.confounded[:MOST_CONFOUNDED]]
+    more = len(found.confounded) - len(told)
+    rest = f", and {more} more" if more else ""
+    return (f"can't be told apart by this motion: {'; '.join(told)}{rest}",)

@@ -24,6 +24,7 @@ from app.calibration.report_data import Overlay, ReportData
 from app.calibration.residual import Noise
 from app.calibration.sensors import quantum
 from app.calibration.solver import Problem, Solution, solve
+from app.calibration.standing import about_still, free_of, least_holding, locked, released, still_joints
 from app.calibration.structure import TRIALS, Candidate, scout, search
 from app.calibration.types import FitRequest, FitResult, Progress, TrialRecord
 from app.errors import FitImpossibleError
@@ -39,8 +40,6 @@ LAW_GAIN = 0.002
 FULL_ITERATIONS = 12
 SMALLEST_SD = 2e-5
 """Residual standard deviation below which nothing is believed [rad or m]."""
-MOVED = 2e-3
-"""A joint whose readings stay within this has not moved [rad or m]."""
 
 Report = Callable[[Progress], None]
 
@@ -80,6 +79,7 @@ class _Fit:
     best: float | None = None
     out_of_time: bool = False
     began: float = 0.0
+    still: tuple[str, ...] = ()
 
     def run(self) -> FitResult:
         self.began = time.monotonic()
@@ -87,17 +87,18 @@ class _Fit:
         self._tell("reading data", 0.0)
         split = Split(request.from_s, request.to_s, request.holdout_fraction)
         dataset = make_dataset(request.description, request.declaration, request.train, request.holdout, split)
-        still = still_joints(dataset)
+        still = self.still = still_joints(dataset)
         candidates, records = self._explore(dataset)
         start, more = self._start(dataset, candidates)
         choice = self._choose(dataset, start)
         dataset = dataset.with_structure(choice.structure)
         solution = self._solve(dataset.model, dataset.train, choice.start, (FULL_ITERATIONS, 0.4, 0.45))
         more = [*more, *choice.records, self._record(solution, dataset.model)]
+        solution = replace(solution, values=least_holding(dataset.model, dataset.train, solution.values, still))
         found = posterior(self._problem(dataset.model, dataset.train), solution, still)
         self._tell("judging", 0.85)
         judgement = replace(self._judge(dataset, solution), findings=look(dataset, solution))
-        warnings = (*dataset.warnings, *_about_still(still), *self._cautions(solution, found))
+        warnings = (*dataset.warnings, *about_still(still), *self._cautions(solution, found))
         draft = make_draft(request, dataset, solution, found, replace(judgement, warnings=warnings))
         trials = (*records, *(replace(r, number=len(records) + i) for i, r in enumerate(more)))
         seconds = time.monotonic() - self.began
@@ -114,7 +115,7 @@ class _Fit:
         return FitResult(draft, judgement.acceptance, trials, render_report(data), choice.tried)
 
     def _problem(self, model: TwinModel, parts: Sequence[Stretch]) -> Problem:
-        free = tuple(index for index, spec in enumerate(model.specs) if spec.fitted)
+        free = free_of(model, self.still)
         if not free:
             raise FitImpossibleError("every parameter is frozen: there is nothing to fit")
         return Problem(model, parts, free, _noise_floor(parts))
@@ -189,11 +190,12 @@ class _Fit:
             self.out_of_time |= time.monotonic() - self.began > self.request.budget_s
             return not self.out_of_time
 
-        return solve(problem, start, iterations, keep_going, final=final)
+        return solve(problem, locked(model, start, self.still), iterations, keep_going, final=final)
 
     def _record(self, solution: Solution, model: TwinModel) -> TrialRecord:
         self.trials += 1
-        values = {s.name: float(v) for s, v in zip(model.specs, solution.values, strict=True) if s.fitted}
+        known = released(model, solution.values, self.still)
+        values = {s.name: float(v) for s, v in zip(model.specs, known, strict=True) if s.fitted}
         return TrialRecord(0, described(model.structure), values, _mean_log_error(solution), "complete")
 
     def _judge(self, dataset: Dataset, solution: Solution) -> Judgement:
@@ -238,31 +240,6 @@ class _Fit:
     def _tell(self, stage: str, fraction: float) -> None:
         best = self.best if self.best is not None and math.isfinite(self.best) else None
         self.report_progress(Progress(stage, fraction, self.trials, best))
-
-
-def still_joints(dataset: Dataset) -> tuple[str, ...]:
-    """Joints that don't move in the training data, or aren't measured there.
-
-    Raises:
-        FitImpossibleError: when no joint moves.
-    """
-    measured = np.concatenate([part.position for part in dataset.train])
-    missing = np.isnan(measured)
-    spread = np.where(missing, -np.inf, measured).max(axis=0) - np.where(missing, np.inf, measured).min(axis=0)
-    still = tuple(name for name, moved in zip(dataset.model.joints, spread.tolist(), strict=True) if moved < MOVED)
-    if len(still) == len(dataset.model.joints):
-        raise FitImpossibleError(
-            "no joint moves in the training data: nothing can be identified; record a motion in which every joint "
-            "turns slowly and quickly"
-        )
-    return still
-
-
-def _about_still(joints: Sequence[str]) -> tuple[str, ...]:
-    if not joints:
-        return ()
-    names = ", ".join(joints)
-    return (f"stands still in the training data, so that its friction, damping and armature stay unknown: {names}",)
 
 
 def _noise_floor(parts: Sequence[Stretch]) -> FloatArray:

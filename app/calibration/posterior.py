@@ -7,7 +7,7 @@ deviation; its inverse is the covariance, and nothing is added or taken away.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,9 @@ LEARNT = 0.9
 """Above this ratio the data said nothing."""
 NO_EFFECT = 1e-4
 """Information of the data over that of the prior below which a parameter has no effect on this motion."""
+ENTANGLED = 0.7
+"""Correlation from which two parameters count as told only together."""
+MOST_PARTNERS = 3
 Z90 = 1.6448536269514722
 
 
@@ -53,16 +56,20 @@ class Posterior:
         names: of the fitted parameters.
         covariance: in published coordinates, shape (F, F).
         gauges: directions the data can't see.
+        confounded: groups of parameters that the data know only together.
     """
 
     estimates: dict[str, Estimate]
     names: tuple[str, ...]
     covariance: FloatArray
     gauges: tuple[Gauge, ...]
+    confounded: tuple[tuple[str, ...], ...] = ()
 
 
 def posterior(problem: Problem, solution: Solution, still: Collection[str] = ()) -> Posterior:
     """Read covariance, intervals, verdicts and gauges off a solution.
+
+    Parameters that are to be fitted but weren't free, the friction of joints that stood still, keep their prior.
 
     Args:
         problem: model, data, fitted parameters.
@@ -71,27 +78,70 @@ def posterior(problem: Problem, solution: Solution, still: Collection[str] = ())
             quadratic around one value can say: their own parameters are never called identified.
     """
     model = problem.model
-    information = (solution.jacobian * solution.weight[:, None]).T @ solution.jacobian
-    covariance_z = np.linalg.inv(information + np.eye(len(problem.free)))
-    prior_sd = np.array([model.specs[i].prior_moments()[1] for i in problem.free])
-    gauges = find_gauges(problem, solution, information)
+    fitted = tuple(i for i, spec in enumerate(model.specs) if spec.fitted)
+    free = np.array([fitted.index(i) for i in problem.free], dtype=np.int64)
+    seen = (solution.jacobian * solution.weight[:, None]).T @ solution.jacobian
+    information = np.zeros((len(fitted), len(fitted)))
+    information[np.ix_(free, free)] = seen
+    covariance_z: FloatArray = np.asarray(np.linalg.inv(information + np.eye(len(fitted))), dtype=np.float64)
+    prior_sd = np.array([model.specs[i].prior_moments()[1] for i in fitted])
+    gauges = find_gauges(problem, solution, seen)
     unsure = {name for gauge in gauges for name in gauge.parameters}
     unsure |= {name for name in model.names if name.split("/")[0] == "joint" and _joint_of(name) in still}
-    low, high = problem.bounds()
+    bound = _at_bound(problem, solution)
     estimates = {}
-    for column, i in enumerate(problem.free):
+    for column, i in enumerate(fitted):
         spec = model.specs[i]
         ratio = math.sqrt(covariance_z[column, column])
-        bound = bool(np.isclose(solution.z[column], low[column]) or np.isclose(solution.z[column], high[column]))
-        verdict = _verdict(float(information[column, column]), ratio, at_bound=bound, unsure=spec.name in unsure)
+        verdict: Verdict = "not_identified"
+        if i in problem.free:
+            own = float(information[column, column])
+            verdict = _verdict(own, ratio, at_bound=i in bound, unsure=spec.name in unsure)
         centre, sd = float(spec.coordinate(solution.values[i])), ratio * float(prior_sd[column])
         ends = [float(np.clip(spec.value(centre + side * Z90 * sd), *spec.bounds)) for side in (-1.0, 1.0)]
         value = float(solution.values[i])
         own_sd = sd * value if spec.transform == "log" else sd
         estimates[spec.name] = Estimate(value, own_sd, (ends[0], ends[1]), verdict)
-    names = tuple(model.specs[i].name for i in problem.free)
+    names = tuple(model.specs[i].name for i in fitted)
     covariance = np.asarray(covariance_z * np.outer(prior_sd, prior_sd), dtype=np.float64)
-    return Posterior(estimates, names, covariance, gauges)
+    confounded = find_confounded(names, information, covariance_z, frozenset(unsure))
+    return Posterior(estimates, names, covariance, gauges, confounded)
+
+
+def _at_bound(problem: Problem, solution: Solution) -> frozenset[int]:
+    low, high = problem.bounds()
+    ended = np.isclose(solution.z, low) | np.isclose(solution.z, high)
+    return frozenset(i for i, at_end in zip(problem.free, ended.tolist(), strict=True) if at_end)
+
+
+def find_confounded(
+    names: Sequence[str], information: FloatArray, covariance: FloatArray, unsure: Collection[str] = ()
+) -> tuple[tuple[str, ...], ...]:
+    """Groups of parameters that the data know only together, the most entangled first.
+
+    Each of a group would be identified if the others were known, and isn't, because they act alike on this motion.
+
+    Args:
+        names: of the parameters.
+        information: of the data, in prior standard deviations, shape (F, F).
+        covariance: posterior, likewise.
+        unsure: names that are told otherwise: those on a gauge, and of joints that stood still.
+    """
+    alone = 1.0 / np.sqrt(1.0 + np.diag(information))
+    sd = np.sqrt(np.diag(covariance))
+    rho = covariance / np.outer(sd, sd)
+    known = np.array([name not in unsure for name in names], dtype=np.bool_)
+    blurred = known & (alone <= IDENTIFIED) & (sd > IDENTIFIED)
+    left = [i for i in np.argsort(-sd, kind="stable").tolist() if blurred[i]]
+    groups = []
+    while left:
+        first = left.pop(0)
+        members = [j for j in np.flatnonzero(known & (np.abs(rho[first]) >= ENTANGLED)).tolist() if j != first]
+        if members:
+            partners = sorted(members, key=lambda j: -abs(float(rho[first, j])))[:MOST_PARTNERS]
+            groups.append((names[first], *(names[j] for j in partners)))
+            left = [i for i in left if i not in partners]
+    return tuple(groups)
 
 
 def _joint_of(name: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from app.calibration.dataset import Dataset, Split, Stretch, judged_stretches, make_dataset
-from app.calibration.fit import still_joints
+from app.calibration.standing import still_joints
 from app.errors import FitImpossibleError, InvalidInputError, LogError
 from app.ingest.encode import encode_json, encode_msgpack
 from app.ingest.files import read_log

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from app.calibration.dataset import Split
-from app.calibration.posterior import Posterior, posterior
+from app.calibration.posterior import Posterior, find_confounded, posterior
 from app.calibration.residual import Noise, Residuals
 from app.calibration.solver import Problem, Solution, solve
 from app.telemetry import Channel, FloatArray
@@ -222,3 +222,21 @@ def test_intervals_of_short_and_correlated_data_hold_the_truth_about_nine_times_
     # 40 draws at 0.9: below 0.75 once in three hundred times
     assert min(share.values()) >= 0.75, share
     assert 0.82 <= float(np.mean(list(share.values()))) <= 0.97, share
+
+
+# --- confounded combinations ------------------------------------------------------------------------------------------
+
+
+def test_parameters_that_act_alike_are_named_together() -> None:
+    names = ("mass", "com", "damping", "offset")
+    alike = np.array([[1.0, 0.99, 0.0, 0.0], [1.0, 1.01, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1e-3]])
+    information = 100.0 * alike.T @ alike
+    covariance: FloatArray = np.asarray(np.linalg.inv(information + np.eye(4)), dtype=np.float64)
+    ((first, second),) = find_confounded(names, information, covariance)
+    assert {first, second} == {"mass", "com"}
+    assert find_confounded(names, information, covariance, unsure=("mass", "com")) == ()
+
+
+def test_what_is_told_apart_is_not_confounded() -> None:
+    information = 100.0 * np.eye(3)
+    assert find_confounded(("a", "b", "c"), information, np.eye(3) / 101.0) == ()
