@@ -13,7 +13,7 @@ from app.calibration import judge
 from app.calibration.dataset import Stretch
 from app.calibration.recording import BoolArray
 from app.monitor.baseline import DRAW_STEP, Watched
-from app.monitor.windows import moved_threshold, moving_windows, read_telemetry, travel
+from app.monitor.windows import Window, moved_threshold, moving_windows, read_telemetry, travel
 from app.telemetry import FloatArray, Recording
 from app.twin.rollout import rollout
 
@@ -88,8 +88,8 @@ def score_recording(watched: Watched, recording: Recording, after_ns: int | None
     """
     telemetry = read_telemetry(watched, recording)
     known_ns = recording.origin_ns if after_ns is None else max(after_ns, recording.origin_ns)
-    parts, end_ns = moving_windows(watched, telemetry, known_ns - recording.origin_ns)
-    found = judged(watched, parts)
+    windows, end_ns = moving_windows(watched, telemetry, known_ns - recording.origin_ns)
+    found = judged(watched, windows)
     counted = found.counted
     names = watched.model.joints
     ratio = np.sqrt(found.square.sum(axis=0) / np.maximum(counted.sum(axis=0), 1))
@@ -110,12 +110,13 @@ def score_recording(watched: Watched, recording: Recording, after_ns: int | None
     )
 
 
-def judged(watched: Watched, parts: Sequence[Stretch]) -> Judged:
+def judged(watched: Watched, windows: Sequence[Window]) -> Judged:
     """Judge windows.
 
     A joint counts in a window in which it moved, or would have moved had it been like its twin.
     """
     n = len(watched.model.joints)
+    parts = [window.stretch for window in windows]
     square, counted = np.zeros((len(parts), n)), np.zeros((len(parts), n), dtype=np.bool_)
     if not parts:
         return Judged(square, square, counted)
@@ -124,7 +125,7 @@ def judged(watched: Watched, parts: Sequence[Stretch]) -> Judged:
     for row, (part, position, error) in enumerate(zip(parts, positions, judge.errors(parts, positions), strict=True)):
         seen = ~np.isnan(error)
         moved = (travel(part.position) > threshold) | (travel(position) > threshold)
-        counted[row] = (seen.sum(axis=0) >= MIN_SAMPLES) & moved & ~np.isnan(watched.baseline)
+        counted[row] = windows[row].told & moved & (seen.sum(axis=0) >= MIN_SAMPLES) & ~np.isnan(watched.baseline)
         square[row] = np.where(seen, error**2, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
     square = np.where(counted, square / watched.baseline**2, 0.0)
     return Judged(square, square / _expected(watched, parts, positions, square), counted)

@@ -27,6 +27,9 @@ MOVED: Final = 0.01
 """A joint whose readings stay within this in a window says nothing about its friction [rad or m]."""
 MOVED_BASELINES: Final = 2.0
 """Nor does one that moves by less than so many times its baseline: held fast, it would be off by no more."""
+NEARLY: Final = 0.1
+"""A joint of which we don't know what it was told is left where it is if that is no farther from what we take for its
+target [rad or m]."""
 SILENT_S: Final = 0.5
 """A joint that still moves so long after its last command is following commands we didn't get."""
 MAX_WINDOWS: Final = 60
@@ -47,6 +50,22 @@ _FOLLOWED: Final[Mapping[ControllerKind, Channel | None]] = {
 }
 
 
+_POSITION: Final = ("pd", "servo_duty")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window to simulate.
+
+    Attributes:
+        stretch: of the recording.
+        told: joints of which it is known what they were asked to do, shape (n,).
+    """
+
+    stretch: Stretch
+    told: BoolArray
+
+
 @dataclass(frozen=True, slots=True)
 class Telemetry:
     """A recording in the twin's terms.
@@ -55,14 +74,14 @@ class Telemetry:
         commanded: on the twin's joints, in SI.
         t_ns: time of each row since the first, shape (T,): windows are cut by whole nanoseconds, so that the same ones
             come out whichever part of the telemetry is read.
-        asked: where a row holds a command of the kind the controller follows, shape (T, n).
+        told: where it is known what a joint was last asked to do: after a gap from the first command on, shape (T, n).
         silent: where a joint's last command is longer ago than its commands usually are apart, shape (T, n).
         step_s: usual time between rows of a joint's measurements [s].
     """
 
     commanded: Commanded
     t_ns: IntArray
-    asked: BoolArray
+    told: BoolArray
     silent: BoolArray
     step_s: float
 
@@ -92,7 +111,23 @@ def read_telemetry(watched: Watched, raw: Recording) -> Telemetry:
             asked[:, joint] = ~np.isnan(recording.channels[channel][:, recording.names.index(name)])
     times = commanded.t_s[seen[:, 0]]
     step_s = float(np.median(np.diff(times))) if len(times) > 1 else 0.0
-    return Telemetry(commanded, recording.t_ns, asked, _silent(commanded.t_s, asked), step_s)
+    return Telemetry(
+        commanded, recording.t_ns, _told(commanded, asked, model.controller), _silent(commanded.t_s, asked), step_s
+    )
+
+
+def _told(commanded: Commanded, asked: BoolArray, controller: ControllerKind) -> BoolArray:
+    """Where it is known what each joint was last asked to do, shape (T, n).
+
+    A joint that is never given a position is held at one that we don't know; one without any torque or speed in the
+    whole recording is a joint without a motor.
+    """
+    told = np.zeros(asked.shape, dtype=np.bool_)
+    for first, last in commanded.segments.tolist():
+        told[first : last + 1] = np.logical_or.accumulate(asked[first : last + 1], axis=0)
+    if controller not in _POSITION:
+        told |= ~asked.any(axis=0)
+    return told
 
 
 def _silent(t_s: FloatArray, asked: BoolArray) -> BoolArray:
@@ -103,7 +138,7 @@ def _silent(t_s: FloatArray, asked: BoolArray) -> BoolArray:
     return np.asarray(age_s > np.maximum(SILENT_S, GAP_FACTOR * np.array(usual_s)), dtype=np.bool_)
 
 
-def moving_windows(watched: Watched, telemetry: Telemetry, after_ns: int) -> tuple[list[Stretch], int]:
+def moving_windows(watched: Watched, telemetry: Telemetry, after_ns: int) -> tuple[list[Window], int]:
     """The windows to simulate, and the end of the last whole window, judged or not.
 
     Args:
@@ -116,7 +151,8 @@ def moving_windows(watched: Watched, telemetry: Telemetry, after_ns: int) -> tup
     """
     spans = _spans(watched, telemetry, after_ns)
     chosen = [span for span in spans if _worth_simulating(watched, telemetry, span)]
-    return [_stretch(telemetry, span) for span in chosen[-MAX_WINDOWS:]], spans[-1].end_ns if spans else after_ns
+    windows = [Window(_stretch(telemetry, span), telemetry.told[span.rows.start]) for span in chosen[-MAX_WINDOWS:]]
+    return windows, spans[-1].end_ns if spans else after_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,24 +173,12 @@ def _spans(watched: Watched, telemetry: Telemetry, after_ns: int) -> list[_Span]
     window_ns = round(watched.window_s * 1e9)
     spans: list[_Span] = []
     for first, last in telemetry.commanded.segments.tolist():
-        start = int(t_ns[_first_commanded(telemetry.asked, first, last)]) + round(LEAD_S * 1e9)
-        start = max(start, after_ns)
+        start = max(int(t_ns[first]) + round(LEAD_S * 1e9), after_ns)
         stop = int(t_ns[last]) + round(telemetry.step_s * 1e9)
         for begin in range(start, stop - window_ns + 1, window_ns):
             rows = np.searchsorted(t_ns, [begin, begin + window_ns]).tolist()
             spans.append(_Span(begin, begin + window_ns, slice(*rows)))
     return spans
-
-
-def _first_commanded(asked: BoolArray, first: int, last: int) -> int:
-    """The first row of a segment by which every joint that is commanded in it has been.
-
-    What was asked before it may have been lost with the gap. A joint without any command in the segment still follows
-    the one it got before.
-    """
-    part = asked[first : last + 1]
-    commanded = part.any(axis=0)
-    return first + int(part.argmax(axis=0)[commanded].max(initial=0))
 
 
 def _worth_simulating(watched: Watched, telemetry: Telemetry, span: _Span) -> bool:
@@ -164,9 +188,13 @@ def _worth_simulating(watched: Watched, telemetry: Telemetry, span: _Span) -> bo
         return False
     threshold = moved_threshold(watched)
     moved = travel(commanded.position[span.rows]) > threshold
-    if watched.model.controller in ("pd", "servo_duty"):
+    told = telemetry.told[span.rows.start]
+    if watched.model.controller in _POSITION:
         moved |= travel(command[:, :, actuator.TARGET]) > threshold
-    return bool(moved.any()) and not _commands_lost(telemetry, span.rows, threshold)
+        # held where it is, or nearly: what we don't know of it moves the others little
+        q0, _ = _state_at(telemetry, span.begin_ns)
+        told = told | (np.abs(command[0, :, actuator.TARGET] - q0) < NEARLY)
+    return bool(told.all()) and bool(moved.any()) and not _commands_lost(telemetry, span.rows, threshold)
 
 
 def _starts_measured(telemetry: Telemetry, begin_ns: int) -> bool:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from app.errors import FitImpossibleError, InvalidInputError, LogError
+from app.errors import FitImpossibleError, LogError
 from app.monitor.baseline import prepare
 from app.monitor.score import score_recording
 from app.telemetry import Channel, FloatArray, Recording
-from app.twin.declaration import RobotDeclaration
-from app.twin.document import Covariance, SensorNoise, WindowedErrors
-from tests.drifting import BASELINE_RAD, declaration, twin, watched, work
+from app.twin.document import Covariance
+from tests.drifting import BASELINE_RAD, NOISE_RAD, declaration, twin, watched, work
 from tests.physics import two_link
+from tests.planted import follow
 
 S = 10**9
 
@@ -181,16 +180,38 @@ def test_what_moves_long_after_its_last_command_is_not_judged() -> None:
     assert max(score.per_joint.values()) < 1.2
 
 
+def stepping(recording: Recording) -> Recording:
+    """The same arm moved by steps of its commands once a second, each sent once."""
+    t_s = seconds(recording)
+    model = watched().model
+    targets = 0.2 * np.round(recording.channels["command_position"][(t_s // 1.0 * 100).astype(int)] / 0.2)
+    order = [recording.names.index(name) for name in model.joints]
+    followed = follow(model, watched().values, targets[:, order], rate_hz=100.0, noise_sd=NOISE_RAD)
+    sent = np.concatenate([np.ones((1, 2), dtype=bool), np.diff(targets, axis=0) != 0.0])
+    return with_channels(followed, command_position=np.where(sent, followed.channels["command_position"], np.nan))
+
+
 def test_a_robot_that_sends_commands_only_when_they_change_is_judged() -> None:
-    t_s = np.arange(2000) / 100.0
+    recording = stepping(work(20.0))
+    sent = ~np.isnan(recording.channels["command_position"])
+    assert 5 < sent.any(axis=1).sum() < 30
+    score = score_recording(watched(), recording, None)
+    assert score.windows == 9
+    assert max(score.per_joint.values()) < 1.3
+
+
+def test_a_joint_is_not_judged_before_it_is_known_what_it_was_told() -> None:
     recording = work(20.0)
     target = recording.channels["command_position"].copy()
-    moving = np.concatenate([[True], np.abs(np.diff(target, axis=0)).max(axis=1) > 0.0])
-    assert moving.mean() > 0.9
-    held = np.where(moving[:, None], target, np.nan)
-    score = score_recording(watched(), with_channels(recording, command_position=held), None)
-    assert score.windows == 9
-    assert len(t_s) == len(recording)
+    column = recording.names.index("elbow")
+    target[:, column] = np.nan
+    never = score_recording(watched(), with_channels(recording, command_position=target), None)
+    assert "elbow" not in never.per_joint
+    later = recording.channels["command_position"].copy()
+    later[seconds(recording) < 9.0, column] = np.nan
+    score = score_recording(watched(), with_channels(recording, command_position=later), None)
+    assert len([step for step in score.steps if "elbow" in step]) == 4
+    assert score.per_joint["elbow"] < 1.3
 
 
 def test_a_disabled_robot_is_not_judged() -> None:
@@ -233,96 +254,6 @@ def test_a_twin_that_runs_away_gives_a_finite_score() -> None:
     assert score.worst_score is not None
     assert math.isfinite(score.worst_score)
     assert score.worst_score > 1e3
-
-
-# --- preparing a version ----------------------------------------------------------------------------------------------
-
-
-def test_a_baseline_is_never_below_what_the_sensor_can_tell() -> None:
-    noise = SensorNoise(noise_sd=3e-4, quantum=0.0, outlier_rate=0.0, drop_rate=0.0)
-    coarse = SensorNoise(noise_sd=None, quantum=6e-3, outlier_rate=None, drop_rate=0.0)
-    sensors = {"joint/shoulder/position": noise, "joint/elbow/position": coarse}
-    ready = prepare(twin({"shoulder": 1e-9, "elbow": 1e-3}, sensors), declaration(), two_link())
-    expected = {"shoulder": 3e-4, "elbow": 6e-3 / math.sqrt(12.0)}
-    assert dict(zip(ready.model.joints, ready.baseline.tolist(), strict=True)) == pytest.approx(expected)
-    least = prepare(twin({"shoulder": 0.0, "elbow": 1e-3}), declaration(), two_link())
-    assert least.baseline.min() == 2e-5
-
-
-def test_a_joint_without_a_baseline_is_not_judged() -> None:
-    ready = prepare(twin({"shoulder": BASELINE_RAD}), declaration(), two_link())
-    score = score_recording(ready, work(20.0, elbow=1.3), None)
-    assert set(score.per_joint) == {"shoulder"}
-
-
-def test_the_same_version_draws_the_same_twins_within_bounds() -> None:
-    name = "joint/elbow/coulomb_friction_nm"
-    known = twin().model_copy(
-        update={"covariance": Covariance(names=(name,), transform={name: "linear"}, matrix=((4.0,),))}
-    )
-    ready = prepare(known, declaration(), two_link())
-    column = ready.model.names.index(name)
-    assert np.array_equal(ready.draws, prepare(known, declaration(), two_link()).draws)
-    assert ready.draws[:, column].min() == 0.0  # friction is never negative
-    assert ready.draws[:, column].max() > 0.8
-    others = np.delete(ready.draws, column, axis=1)
-    assert np.array_equal(others, np.repeat(np.delete(ready.values, column)[None, :], len(others), axis=0))
-
-
-def test_an_error_within_what_the_fit_left_open_is_expected() -> None:
-    name = "joint/elbow/coulomb_friction_nm"
-    unsure = twin().model_copy(
-        update={"covariance": Covariance(names=(name,), transform={name: "linear"}, matrix=((0.03**2,),))}
-    )
-    recording = work(20.0, elbow=1.2)  # two standard deviations more
-    sure = score_recording(watched(), recording, None)
-    open_ = score_recording(prepare(unsure, declaration(), two_link()), recording, None)
-    assert open_.per_joint == sure.per_joint
-    assert min(step["elbow"] for step in sure.steps) > 2.0
-    assert max(step["elbow"] for step in open_.steps) < 2.0
-    worn = score_recording(prepare(unsure, declaration(), two_link()), work(20.0, elbow=2.0), None)
-    assert min(step["elbow"] for step in worn.steps) > 2.0
-
-
-def torque_driven() -> RobotDeclaration:
-    known = declaration()
-    return known.model_copy(update={"controller": known.controller.model_copy(update={"kind": "torque"})})
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (
-            lambda: prepare(
-                twin().model_copy(update={"quality": twin().quality.model_copy(update={"windowed": None})}),
-                declaration(),
-                two_link(),
-            ),
-            "quality.windowed: version 3 has no baseline to measure drift against",
-        ),
-        (
-            lambda: prepare(twin(), declaration(), replace(two_link(), sha256="f" * 64)),
-            "description: version 3 belongs to description .*, not to ffffffffffff…",
-        ),
-        (
-            lambda: prepare(twin(), torque_driven(), two_link()),
-            "controller.kind: version 3 was fitted with a pd controller, and torque is declared now",
-        ),
-    ],
-)
-def test_a_version_that_cannot_be_watched_says_why(make: Callable[[], object], words: str) -> None:
-    with pytest.raises(InvalidInputError, match=words):
-        make()
-
-
-def test_windows_are_as_long_as_the_versions_baseline_was() -> None:
-    known = twin()
-    quality = known.quality.model_copy(
-        update={"windowed": WindowedErrors(window_s=4.0, rmse={"shoulder": BASELINE_RAD, "elbow": BASELINE_RAD})}
-    )
-    ready = prepare(known.model_copy(update={"quality": quality}), declaration(), two_link())
-    score = score_recording(ready, work(20.0), None)
-    assert (score.windows, score.moving_s) == (4, 16.0)
 
 
 def test_of_many_unusual_windows_a_few_stand_for_all() -> None:
