@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import paho.mqtt.client as mqtt
 import structlog
@@ -101,10 +101,13 @@ class Connection:
         self._subscribed = False
         self._was_ready = False
         self._gave_up = False
+        self._leaving: int | None = None
+        self._left = asyncio.Event()
         self._began_s = time.monotonic()
         client = Client(options.address, options.client_id, manual_ack=True)
         client.on_connect = self._on_connect
         client.on_subscribe = self._on_subscribe
+        client.on_unsubscribe = self._on_unsubscribe
         client.on_message = self._on_message
         client.on_disconnect = self._on_disconnect
         self._client = client
@@ -123,9 +126,15 @@ class Connection:
         if not self._ended.done():
             self._client.ack(mid, 1)
 
-    def unsubscribe(self) -> None:
-        """Ask for no more messages."""
-        self._client.unsubscribe([self._filter, CONNECTION_FILTER])
+    async def unsubscribe(self) -> None:
+        """Ask for no more messages; what the broker had sent until it heard of it is in the buffer on return."""
+        _, self._leaving = self._client.unsubscribe([self._filter, CONNECTION_FILTER])
+        left: asyncio.Future[Any] = asyncio.ensure_future(self._left.wait())
+        over: asyncio.Future[Any] = self._ended
+        try:
+            await asyncio.wait([left, over], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            left.cancel()
 
     def end(self, cause: Cause, detail: str = "", fatal: str = "") -> None:
         """Mark the connection as ended; on the event loop's thread."""
@@ -216,6 +225,20 @@ class Connection:
             self._from_network("refused", f"subscription with QoS 1 refused: {codes}", "")
             return
         self._loop.call_soon_threadsafe(self._become_ready)
+
+    def _on_unsubscribe(
+        self,
+        _client: mqtt.Client,
+        _userdata: object,
+        mid: int,
+        _answers: list[ReasonCode],
+        _properties: Properties | None,
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._leave, mid)
+
+    def _leave(self, mid: int) -> None:
+        if mid == self._leaving:
+            self._left.set()
 
     def _become_ready(self) -> None:
         self._subscribed = self._was_ready = True

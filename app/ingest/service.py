@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -193,14 +194,20 @@ class IngestService:
         finally:
             await engine.dispose()
 
+    async def _empty(self) -> None:
+        """Leave the share group, and store what was given to us before the broker heard of it."""
+        await self._session.leave_share()
+        await self._buffer.wait_until_empty()
+
     async def _leave(self, session: asyncio.Task[None], writing: asyncio.Task[None]) -> None:
         """End in good order: the batch at hand stored and acknowledged, then disconnected; the broker keeps the rest.
 
         Of a shared subscription it would keep the rest from the others too: all that is here is stored first.
         """
         if self._options.session.shared:
-            self._session.leave_share()
-            await asyncio.wait([asyncio.ensure_future(self._buffer.wait_until_empty())], timeout=_DRAIN_WAIT_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_DRAIN_WAIT_S):
+                    await self._empty()
         self._buffer.close()
         await asyncio.wait([writing], timeout=_DRAIN_WAIT_S)
         self._session.stop()

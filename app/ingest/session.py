@@ -90,10 +90,10 @@ class Session:
         if self._connection is not None:
             self._connection.end(cause)
 
-    def leave_share(self) -> None:
+    async def leave_share(self) -> None:
         """Leave the share group: the broker gives new messages to the others; those here can still be stored."""
         if self._options.shared and self._connection is not None:
-            self._connection.unsubscribe()
+            await self._connection.unsubscribe()
 
     def stop(self) -> None:
         """End the connection; the session stays at the broker and queues what arrives."""
