@@ -14,7 +14,7 @@ from app.monitor.baseline import prepare
 from app.monitor.score import score_recording
 from app.twin.declaration import RobotDeclaration
 from app.twin.document import Covariance, SensorNoise, WindowedErrors
-from tests.drifting import BASELINE_RAD, declaration, twin, work
+from tests.drifting import BASELINE_RAD, declaration, twin, watched, work
 from tests.physics import two_link
 
 
