@@ -21,6 +21,7 @@ from app.calibration.posterior import Posterior, posterior
 from app.calibration.reference import nominal_reference, values_of
 from app.calibration.report import render_failure, render_report
 from app.calibration.report_data import Overlay, ReportData
+from app.calibration.report_looks import gather_looks
 from app.calibration.residual import Noise
 from app.calibration.sensors import quantum
 from app.calibration.solver import Problem, Solution, solve
@@ -110,6 +111,7 @@ class _Fit:
             train_logs=tuple(sorted({part.log for part in dataset.train})),
             trials=len(trials),
             seconds=seconds,
+            looks=gather_looks(dataset, solution, judgement, found, choice.tried, request.description),
         )
         self._tell("writing the report", 0.98)
         return FitResult(draft, judgement.acceptance, trials, render_report(data), choice.tried)

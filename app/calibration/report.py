@@ -16,8 +16,10 @@ from markupsafe import Markup
 
 from app.calibration.report_correlation import CELL, TOLD_FROM, correlation_map
 from app.calibration.report_data import ReportData
+from app.calibration.report_excitation import STRIP_WIDTH, excitation_map
+from app.calibration.report_horizon import horizon_table
 from app.calibration.report_parameters import BAR_WIDTH, count_verdicts, parameter_groups
-from app.calibration.report_plots import draw_trace
+from app.calibration.report_plots import draw_horizon, draw_trace
 from app.calibration.report_runs import (
     Run,
     Trace,
@@ -33,9 +35,11 @@ from app.calibration.report_words import (
     Unit,
     common_unit,
     duration,
+    join_words,
     joint_units,
     number,
     percent,
+    short_name,
 )
 
 _POINTS: Final = 64_000
@@ -71,6 +75,8 @@ class JointView:
     train_mae: str
     train_rmse: str
     windowed_rmse: str
+    of_motion: str
+    of_noise: str
     share: float
     nominal_share: float
     drawings: tuple[Drawing, ...]
@@ -97,6 +103,8 @@ def render_report(data: ReportData) -> str:
     units = joint_units(draft)
     runs = join_by_log(data.overlays)
     groups = parameter_groups(draft)
+    looks = data.looks
+    joints = data.overlays[0].joints if data.overlays else ()
     verdicts = count_verdicts(groups)
     return (
         _environment()
@@ -107,6 +115,11 @@ def render_report(data: ReportData) -> str:
             quality=draft.quality,
             unit=common_unit(units),
             joints=_joints(data, runs, units),
+            looks=looks,
+            horizon=None if looks.horizon is None else horizon_table(looks.horizon, joints, units),
+            horizon_svg=None if looks.horizon is None else draw_horizon(looks.horizon, common_unit(units), "horizon"),
+            strips=excitation_map(looks.excitation, units),
+            confounded=tuple(join_words([short_name(name) for name in group]) for group in looks.confounded),
             typical_too=len(units) <= _TYPICAL_TOO,
             log_joints=tuple(units) if len(units) <= _JOINT_COLUMNS else (),
             logs=_logs(data, runs, units),
@@ -147,6 +160,7 @@ def _environment() -> jinja2.Environment:
         verdict_meanings=VERDICT_MEANINGS,
         not_known=NOT_KNOWN,
         bar_width=BAR_WIDTH,
+        strip_width=STRIP_WIDTH,
         cell=CELL,
         told_from=TOLD_FROM,
     )
@@ -165,6 +179,7 @@ def _joints(data: ReportData, runs: tuple[Run, ...], units: dict[str, Unit]) -> 
     views = []
     for index, (joint, unit) in enumerate(units.items()):
         kin = [name for name, other in units.items() if other == unit]
+        white = data.looks.whiteness.get(joint)
         largest = max(max(quality.holdout.rmse[name], nominal[name] or 0.0) for name in kin)
         views.append(
             JointView(
@@ -176,6 +191,8 @@ def _joints(data: ReportData, runs: tuple[Run, ...], units: dict[str, Unit]) -> 
                 train_mae=unit.show(quality.train.mae.get(joint)),
                 train_rmse=unit.show(quality.train.rmse.get(joint)),
                 windowed_rmse=unit.show(quality.windowed.rmse.get(joint) if quality.windowed else None),
+                of_motion=percent(white.of_motion) if white else NOT_KNOWN,
+                of_noise=f"{number(white.of_noise, 2)} ×" if white and white.of_noise is not None else NOT_KNOWN,
                 share=_share(quality.holdout.rmse[joint], largest),
                 nominal_share=_share(nominal[joint], largest),
                 drawings=_drawings(chosen[joint], unit, points, f"j{index}", several=len(traces[joint]) > 1),

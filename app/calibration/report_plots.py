@@ -21,6 +21,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.typing import RcKeyType
 
+from app.calibration.report_data import Horizon
+from app.calibration.report_horizon import mean_over_joints
 from app.calibration.report_runs import Trace, envelope, worst_moment
 from app.calibration.report_words import Unit
 from app.telemetry import FloatArray
@@ -87,9 +89,42 @@ def draw_trace(trace: Trace, unit: Unit, points: int, key: str) -> Markup:
         figure.axes[0].set_ylabel(f"position [{unit.base}]", color=_INK)
         figure.axes[1].set_ylabel(f"error [{unit.name}]", color=_INK)
         figure.align_ylabels(figure.axes[:2])
-        file = io.BytesIO()
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(file, format="svg", metadata=nothing)
+        return _saved(figure, key)
+
+
+def draw_horizon(horizon: Horizon, unit: Unit, key: str) -> Markup:
+    """Draw errors against the time since a run's start, on a logarithmic axis, as inline SVG.
+
+    Args:
+        horizon: each joint thin, their mean thick.
+        unit: of the mean.
+        key: unique on the page; prefixes the drawing's ids.
+    """
+    with _DRAWING, mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout=None)
+        figure.patch.set_visible(False)
+        axes = figure.add_axes((0.07, 0.17, 0.915, 0.78))
+        axes.set_yscale("log")
+        for errors, color, dashes in (
+            (horizon.nominal, _NOMINAL, (0, (4, 1.6))),
+            (horizon.calibrated, _CALIBRATED, "solid"),
+        ):
+            shown = 1e3 * np.maximum(errors, 1e-9)
+            axes.plot(horizon.t_s, shown, color=color, linewidth=0.6, alpha=0.45, linestyle=dashes)
+            axes.plot(horizon.t_s, mean_over_joints(shown), color=color, linewidth=2.2, linestyle=dashes)
+        _dress(axes, horizon.t_s)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.tick_params(which="minor", color=_MUTED, length=1.5, labelleft=False)
+        axes.set_xlim(0.0, horizon.window_s)
+        axes.set_xlabel("time since the run's start [s]", color=_INK)
+        axes.set_ylabel(f"RMS error [{unit.name}]", color=_INK)
+        return _saved(figure, key)
+
+
+def _saved(figure: Figure, key: str) -> Markup:
+    file = io.BytesIO()
+    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+    figure.savefig(file, format="svg", metadata=nothing)
     return _embed(file.getvalue(), key)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -107,6 +108,11 @@ def short_name(name: str) -> str:
     """A parameter in a few words, e.g. `elbow · armature`."""
     place, owner, quantity = split_name(name)
     return f"{owner or place} · {label_and_unit(quantity)[0]}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """Words as a sentence lists them: `a, b and c`."""
+    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 
 def number(value: float | None, digits: int = 3) -> str:
