@@ -164,6 +164,12 @@ def motor_pull(kp: float, kd: float, dt: float, target: float, target_velocity: 
     return kp * (target - q + 0.25 * dt * v) + kd * (target_velocity - 0.5 * v)
 
 
+@njit(cache=True, error_model="numpy", inline="always")
+def still_pull(kp: float, kd: float, target: float, target_velocity: float, q: float) -> float:
+    """PD torque while a motor crosses its gap and the encoder stands still [N·m]: nothing of it falls with v⁺."""
+    return kp * (target - q) + kd * target_velocity
+
+
 @njit(cache=True, error_model="numpy")
 def step_velocity(
     M: FloatArray,
@@ -174,6 +180,7 @@ def step_velocity(
     joint: FloatArray,
     command: FloatArray,
     held: FloatArray,
+    grip: FloatArray,
     dt: float,
     state: IntArray,
     v_next: FloatArray,
@@ -190,9 +197,10 @@ def step_velocity(
         q: true joint positions [rad], shape (n,).
         v: joint velocities half a step before q [rad/s], shape (n,).
         bound: largest friction impulses, see `friction_bounds` [N·m·s], shape (n,).
-        joint: joint parameters, shape (JOINT_ROWS, n).
+        joint: joint parameters, with what encoders read beyond q as their offset, shape (JOINT_ROWS, n).
         command: shape (n, COMMAND_COLUMNS).
         held: torque of a sampled controller [N·m], shape (n,); NaN where the controller is continuous.
+        grip: how much of the step each motor carries its link along, 0 to 1, shape (n,).
         dt: the step [s].
         state: first guess of who slides, shape (n,); the solution on return.
         v_next: out [rad/s], shape (n,).
@@ -217,10 +225,13 @@ def step_velocity(
             if np.isnan(fixed[i]):
                 kp = on * joint[KP, i] * c[KP_SCALE]
                 kd = on * joint[KD, i] * c[KD_SCALE]
-                A[i, i] += dt * motor_slope(kp, kd, dt)
-                drive[i] = on * c[FEED_FORWARD] * joint[TORQUE_CONSTANT, i] + motor_pull(
-                    kp, kd, dt, c[TARGET] - joint[OFFSET, i], c[TARGET_VELOCITY], q[i], v[i]
-                )
+                A[i, i] += dt * grip[i] * motor_slope(kp, kd, dt)
+                target = c[TARGET] - joint[OFFSET, i]
+                pull = motor_pull(kp, kd, dt, target, c[TARGET_VELOCITY], q[i], v[i])
+                if grip[i] < 1.0:
+                    still = still_pull(kp, kd, target, c[TARGET_VELOCITY], q[i])
+                    pull = grip[i] * pull + (1.0 - grip[i]) * still
+                drive[i] = on * c[FEED_FORWARD] * joint[TORQUE_CONSTANT, i] + pull
             else:
                 A[i, i] += 0.5 * dt * sag[i]
                 drive[i] = fixed[i] - 0.5 * sag[i] * v[i]
@@ -232,7 +243,7 @@ def step_velocity(
                 continue
             c = command[i]
             on = c[ENABLED]
-            slope = motor_slope(on * joint[KP, i] * c[KP_SCALE], on * joint[KD, i] * c[KD_SCALE], dt)
+            slope = grip[i] * motor_slope(on * joint[KP, i] * c[KP_SCALE], on * joint[KD, i] * c[KD_SCALE], dt)
             torque = drive[i] - slope * v_next[i]
             limit, curve = on * joint[TORQUE_LIMIT, i] * c[LIMIT_SCALE], on * joint[LIMIT_SLOPE, i]
             low, high = torque_limits(limit, curve, 0.5 * (v[i] + v_next[i]))

@@ -11,8 +11,6 @@ import numpy as np
 from numba import njit
 
 from app.telemetry import FloatArray
-from app.twin.actuator import held_torque
-from app.twin.friction import BACKLASH
 
 SURELY_MOVING = 0.05
 """A joint this fast [rad/s or m/s] begins a rollout with its gap closed, a slower one less so, one at rest midway."""
@@ -42,27 +40,26 @@ def carried(gap: float, moved: float, half: float) -> float:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def in_contact(gap: float, v: float, half: float) -> bool:
-    """Whether the link moves with a motor of this velocity."""
-    return abs(gap) >= half and v * gap <= 0.0
+def grip(gap: float, v: float, half: float, dt: float) -> float:
+    """How much of a step the motor carries the link along, 0 to 1.
+
+    A part of the step in which the gap closes, so that motions change smoothly with the gap.
+
+    Args:
+        gap: link − motor at the step's start [rad].
+        v: the motor's velocity [rad/s].
+        half: of the full gap [rad].
+        dt: the step [s].
+    """
+    ahead = gap + half if v > 0.0 else half - gap  # way to go until the gap is closed
+    if ahead <= 0.0 or (v == 0.0 and gap == -half):
+        return 1.0
+    moved = abs(v) * dt
+    return 0.0 if moved <= ahead else 1.0 - ahead / moved
 
 
 @njit(cache=True, error_model="numpy")
-def torque_across(
-    q: FloatArray, v: FloatArray, gap: FloatArray, joint: FloatArray, command: FloatArray, out: FloatArray
-) -> None:
-    """Torque of a continuous controller at joints whose motor crosses its gap; NaN where it moves the link.
-
-    Args:
-        q: motor positions [rad], shape (n,).
-        v: motor velocities [rad/s], shape (n,).
-        gap: link − motor [rad], shape (n,).
-        joint: joint parameters with the gap added to the encoder offset, shape (JOINT_ROWS, n).
-        command: shape (n, COMMAND_COLUMNS).
-        out: [N·m], shape (n,).
-    """
-    out[:] = 0.0
-    held_torque(q, out, joint, command, out)  # of a link at rest: each element is read before it is written
-    for i in range(len(q)):
-        if in_contact(gap[i], v[i], 0.5 * joint[BACKLASH, i]):
-            out[i] = np.nan
+def grips(gap: FloatArray, v: FloatArray, backlash: FloatArray, dt: float, out: FloatArray) -> None:
+    """`grip` of every joint, shape (n,) each."""
+    for i in range(len(gap)):
+        out[i] = grip(gap[i], v[i], 0.5 * backlash[i], dt)

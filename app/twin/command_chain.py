@@ -6,7 +6,7 @@ from numba import njit
 
 from app.telemetry import FloatArray
 from app.twin.actuator import COMMAND_COLUMNS, average_command, held_torque, ticks
-from app.twin.backlash import carried, in_contact, torque_across
+from app.twin.backlash import carried, grip
 from app.twin.batch import Batch
 from app.twin.command_lag import LAGGED_COLUMNS, lag_start, smooth_command
 from app.twin.dynamics import LANES
@@ -15,18 +15,14 @@ from app.twin.scratch import Parameters, Scratch
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def sense(offset: FloatArray, scratch: Scratch) -> None:
-    """What the controller reads beyond the motor's position."""
+def sense(offset: FloatArray, length: float, scratch: Scratch) -> None:
+    """What controllers read beyond motors' positions, and how much of the step motors carry their links along."""
     for i in range(len(offset)):
         if scratch.plays[i] == 1:
             for l in range(LANES):
-                scratch.joint[i, OFFSET * LANES + l] = offset[i, l] + scratch.gap[i, l]
-
-
-@njit(cache=True, error_model="numpy", inline="always")
-def moves_link(i: int, l: int, v: FloatArray, scratch: Scratch) -> bool:
-    """Whether a lane's joint moves its link, and not only itself in its gap."""
-    return in_contact(scratch.gap[i, l], v[i, l], 0.5 * scratch.joint[i, BACKLASH * LANES + l])
+                gap, half = scratch.gap[i, l], 0.5 * scratch.joint[i, BACKLASH * LANES + l]
+                scratch.joint[i, OFFSET * LANES + l] = offset[i, l] + gap
+                scratch.grip[i, l] = grip(gap, scratch.v_now[i, l], half, length)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -41,7 +37,7 @@ def carry(dt: float, scratch: Scratch) -> None:
 
 @njit(cache=True, error_model="numpy")
 def take_commands(
-    parameters: Parameters, batch: Batch, length: float, q: FloatArray, v: FloatArray, step: int, scratch: Scratch
+    parameters: Parameters, batch: Batch, length: float, q: FloatArray, step: int, scratch: Scratch
 ) -> None:
     """Bring each lane's delayed command up to the step, and what its controller makes of it beyond the implicit PD."""
     one = scratch.one_command
@@ -65,9 +61,7 @@ def take_commands(
                     scratch.lagged[i, :, l] = scratch.one_lagged[i]
             _lag_command(l, parameters.lag[l], length, scratch)
         if batch.rate_hz > 0.0:
-            _sample(ticks(batch.rate_hz, t, batch.dt, step), l, q, v, step, scratch)
-        elif scratch.plays.any():
-            _cross_gaps(l, q, v, scratch)
+            _sample(ticks(batch.rate_hz, t, batch.dt, step), l, q, step, scratch)
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -104,7 +98,7 @@ def _lag_command(l: int, lag_s: float, length: float, scratch: Scratch) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _sample(tick: bool, l: int, q: FloatArray, v: FloatArray, step: int, scratch: Scratch) -> None:
+def _sample(tick: bool, l: int, q: FloatArray, step: int, scratch: Scratch) -> None:
     """What a controller with a rate holds over this step; a new torque where it ticks."""
     n = len(q)
     for i in range(n):
@@ -114,24 +108,10 @@ def _sample(tick: bool, l: int, q: FloatArray, v: FloatArray, step: int, scratch
     one = scratch.one
     _read_lane(l, scratch)
     for i in range(n):
-        one[0, i], one[1, i] = q[i, l], scratch.v_now[i, l]
-        if scratch.plays[i] == 1 and not moves_link(i, l, v, scratch):
-            one[1, i] = 0.0
+        one[0, i], one[1, i] = q[i, l], scratch.grip[i, l] * scratch.v_now[i, l]
     held_torque(one[0], one[1], scratch.one_joint, scratch.one_command, one[2])
     for i in range(n):
         # the step reaches from half a step before the tick to half a step after it
         before = one[2, i] if step == 0 else scratch.next_held[i, l]
         scratch.held[i, l] = 0.5 * (before + one[2, i])
         scratch.next_held[i, l] = one[2, i]
-
-
-@njit(cache=True, error_model="numpy")
-def _cross_gaps(l: int, q: FloatArray, v: FloatArray, scratch: Scratch) -> None:
-    """Hold a continuous controller's torque at joints whose motor crosses its gap."""
-    one = scratch.one
-    _read_lane(l, scratch)
-    for i in range(len(q)):
-        one[0, i], one[1, i], one[3, i] = q[i, l], v[i, l], scratch.gap[i, l]
-    torque_across(one[0], one[1], one[3], scratch.one_joint, scratch.one_command, one[2])
-    for i in range(len(q)):
-        scratch.held[i, l] = one[2, i]

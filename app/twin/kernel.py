@@ -19,7 +19,7 @@ from app.telemetry import FloatArray, IntArray
 from app.twin.actuator import continued_velocity
 from app.twin.backlash import carried, starting_gap
 from app.twin.batch import Batch, Drive, batch_of
-from app.twin.command_chain import carry, moves_link, sense, take_commands
+from app.twin.command_chain import carry, sense, take_commands
 from app.twin.command_lag import MEMORY
 from app.twin.dynamics import LANES, Space, Tree, mass_and_bias, space_for
 from app.twin.friction import BACKLASH, OFFSET
@@ -118,8 +118,8 @@ def _roll(
         # The first step is half as long: it takes a velocity at the start to one half a step after it.
         length = 0.5 * dt if step == 0 else dt
         _continue_velocities(v, step, scratch)
-        sense(parameters.joint[OFFSET], scratch)
-        take_commands(parameters, batch, length, q, v, step, scratch)
+        sense(parameters.joint[OFFSET], length, scratch)
+        take_commands(parameters, batch, length, q, step, scratch)
         mass_and_bias(tree, inertial, parameters.gravity, q, scratch.v_now, space)
         implicit_step(space, q, v, length, scratch)
         for l in range(len(scratch.row)):
@@ -186,8 +186,8 @@ def _report_velocities(
         at = batch.place[l] + k - batch.out_first[l]
         for i in range(len(v)):
             out[at, i] = v[i, l] + share * (scratch.v_next[i, l] - v[i, l])
-            if scratch.plays[i] == 1 and not moves_link(i, l, v, scratch):
-                out[at, i] = 0.0
+            if scratch.plays[i] == 1:
+                out[at, i] *= scratch.grip[i, l]
         k += 1
     scratch.k_v[l] = k
 

@@ -18,6 +18,7 @@ from app.twin.actuator import (
     motor_pull,
     motor_slope,
     step_velocity,
+    still_pull,
     torque_limits,
 )
 from app.twin.dynamics import LANES, Space
@@ -65,6 +66,8 @@ def _assemble(space: Space, q: FloatArray, v: FloatArray, dt: float, scratch: Sc
         _limit_friction(J, h[i], scratch.v_now[i], dt, scratch.breaks_loose[i], scratch.bound[i])
         _slopes(J, C, scratch.held[i], dt, slope)
         _pulls(J, C, scratch.held[i], q[i], v[i], dt, drive)
+        if scratch.plays[i] == 1:
+            _loosen(J, C, scratch.held[i], scratch.grip[i], q[i], slope, drive)
         _diagonals(J, C, M[i, i], slope, dt, scratch.diagonal[i])
         _sides(J, C, v[i], drive, h[i], dt, scratch.rhs[i])
         for l in range(LANES):
@@ -118,6 +121,29 @@ def _pulls(
         pull = on * C[FEED_FORWARD * LANES + l] * J[TORQUE_CONSTANT * LANES + l]
         pull += motor_pull(kp, kd, dt, target, C[TARGET_VELOCITY * LANES + l], q[l], v[l])
         drive[l] = held[l] if held[l] == held[l] else pull
+
+
+@njit(cache=True, error_model="numpy")
+def _loosen(
+    J: FloatArray,
+    C: FloatArray,
+    held: FloatArray,
+    grip: FloatArray,
+    q: FloatArray,
+    slope: FloatArray,
+    drive: FloatArray,
+) -> None:
+    """Take the part of the step in which a motor crosses its gap into slopes and pulls."""
+    for l in range(LANES):
+        if grip[l] < 1.0 and held[l] != held[l]:
+            on = C[ENABLED * LANES + l]
+            kp = on * J[KP * LANES + l] * C[KP_SCALE * LANES + l]
+            kd = on * J[KD * LANES + l] * C[KD_SCALE * LANES + l]
+            target = C[TARGET * LANES + l] - J[OFFSET * LANES + l]
+            feed = on * C[FEED_FORWARD * LANES + l] * J[TORQUE_CONSTANT * LANES + l]
+            still = still_pull(kp, kd, target, C[TARGET_VELOCITY * LANES + l], q[l])
+            drive[l] = grip[l] * (drive[l] - feed) + (1.0 - grip[l]) * still + feed
+            slope[l] *= grip[l]
 
 
 @njit(cache=True, error_model="numpy")
@@ -212,7 +238,7 @@ def _solve_exactly(space: Space, q: FloatArray, v: FloatArray, dt: float, l: int
     one, joint, M, command = scratch.one, scratch.one_joint, scratch.one_mass, scratch.one_command
     for i in range(n):
         one[0, i], one[1, i], one[2, i], one[3, i] = space.h[i, l], q[i, l], v[i, l], scratch.held[i, l]
-        one[4, i] = scratch.bound[i, l]
+        one[4, i], one[6, i] = scratch.bound[i, l], scratch.grip[i, l]
         scratch.state[i] = int(scratch.slide[i, l])
         for r in range(JOINT_ROWS):
             joint[r, i] = scratch.joint[i, r * LANES + l]
@@ -220,6 +246,7 @@ def _solve_exactly(space: Space, q: FloatArray, v: FloatArray, dt: float, l: int
             command[i, c] = scratch.command[i, c * LANES + l]
         for j in range(n):
             M[i, j] = space.M[i, j, l]
-    step_velocity(M, one[0], one[1], one[2], one[4], joint, command, one[3], dt, scratch.state, one[5], scratch.work)
+    h, q_now, v_before, held, bound, v_next, grip = one[0], one[1], one[2], one[3], one[4], one[5], one[6]
+    step_velocity(M, h, q_now, v_before, bound, joint, command, held, grip, dt, scratch.state, v_next, scratch.work)
     for i in range(n):
         scratch.v_next[i, l] = one[5, i]

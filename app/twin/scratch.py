@@ -46,6 +46,7 @@ class Scratch(NamedTuple):
     asked: FloatArray  # commands before the lag, of lanes that have one, laid out as `command`
     lagged: FloatArray  # the lag's state (n, LAGGED_COLUMNS, LANES)
     gap: FloatArray  # link − motor, (n, LANES)
+    grip: FloatArray  # how much of the step motors carry their links along, (n, LANES)
     plays: IntArray  # 1 where some lane's joint has a gap, (n,)
     breaks_loose: IntArray  # 1 where some lane's breakaway friction is above its Coulomb friction, (n,)
     needed: FloatArray  # (LANES,)
@@ -55,7 +56,7 @@ class Scratch(NamedTuple):
     moving: IntArray  # 1 where the lane has outputs to come, (lanes,)
     k_q: IntArray  # the next position to report, (lanes,)
     k_v: IntArray  # the next velocity
-    one: FloatArray  # (8, n)
+    one: FloatArray  # (7, n)
     one_joint: FloatArray  # (JOINT_ROWS, n)
     one_command: FloatArray  # (n, COMMAND_COLUMNS)
     one_mass: FloatArray  # (n, n)
@@ -89,6 +90,7 @@ def scratch_for(parameters: Parameters, lanes: int) -> Scratch:
         asked=np.zeros((n, COMMAND_COLUMNS * LANES)),
         lagged=np.zeros((n, LAGGED_COLUMNS, LANES)),
         gap=per_joint(),
+        grip=per_joint(1.0),
         plays=(parameters.joint[BACKLASH] > 0.0).any(axis=1).astype(np.int64),
         breaks_loose=(parameters.joint[BREAKAWAY] > parameters.joint[COULOMB]).any(axis=1).astype(np.int64),
         needed=np.zeros(LANES),
@@ -98,7 +100,7 @@ def scratch_for(parameters: Parameters, lanes: int) -> Scratch:
         moving=np.zeros(lanes, dtype=np.int64),
         k_q=np.zeros(lanes, dtype=np.int64),
         k_v=np.zeros(lanes, dtype=np.int64),
-        one=np.zeros((8, n)),
+        one=np.zeros((7, n)),
         one_joint=np.zeros((JOINT_ROWS, n)),
         one_command=np.zeros((n, COMMAND_COLUMNS)),
         one_mass=np.zeros((n, n)),

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 import pybullet
-from numpy.typing import NDArray
 
 from app.errors import SimulationError
 from app.telemetry import FloatArray, IntArray
@@ -30,7 +29,7 @@ from app.twin.actuator import (
     step_velocity,
     ticks,
 )
-from app.twin.backlash import starting_gap, torque_across
+from app.twin.backlash import grips, starting_gap
 from app.twin.command_lag import LAGGED_COLUMNS, lag_start, smooth_command
 from app.twin.description import Description, Joint, Link
 from app.twin.kernel import DIVERGED_RAD_S
@@ -40,8 +39,6 @@ from app.twin.rollout import Motion
 from app.twin.urdf_writer import write_urdf
 
 ENGINE_VERSION = "3.2.7"
-
-BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +181,7 @@ class Stepper:
         latency_s: of commands.
         lag_s: time constant of the controller's lag.
         gap: link − motor where there is backlash [rad or m], shape (n,).
+        grip: how much of the last step motors carried their links along, 0 to 1, shape (n,).
     """
 
     def __init__(self, model: TwinModel, values: FloatArray, body: LoadedBody) -> None:
@@ -196,6 +194,7 @@ class Stepper:
         self.command = np.zeros((n, COMMAND_COLUMNS))
         self.work = np.zeros((2 * n + 4, n))
         self.bound, self.v_next = np.zeros((2, n))
+        self.grip = np.ones(n)
         self._lagged = np.zeros((n, LAGGED_COLUMNS))
         self.begin(np.zeros(n), np.zeros(n))
 
@@ -213,13 +212,6 @@ class Stepper:
         """What the encoders read [rad or m], shape (n,)."""
         position: FloatArray = self.q + self.joint[friction.OFFSET] + self.gap
         return position
-
-    @property
-    def moves_links(self) -> BoolArray:
-        """Which motors move their links, and not only themselves in their gaps, shape (n,)."""
-        half = 0.5 * self.joint[friction.BACKLASH]
-        moving: BoolArray = (np.abs(self.gap) >= half) & (self.v * self.gap <= 0.0)
-        return moving
 
     def advance(self, t: float, t_s: FloatArray, command: FloatArray) -> float:
         """Make one step.
@@ -243,6 +235,7 @@ class Stepper:
                 lag_start(t_s, command, end - length, self.lag_s, self._lagged)
             smooth_command(self.command, self._lagged, self.lag_s, length)
         self._sensed[friction.OFFSET] = self.joint[friction.OFFSET] + self.gap
+        grips(self.gap, v_now, self.joint[friction.BACKLASH], length, self.grip)
         self._sample(t, q, v_now)
         self._step(length, q, v, v_now)
         q_next, v_next = self._state()
@@ -278,7 +271,19 @@ class Stepper:
         state: IntArray = np.sign(v).astype(np.int64)
         friction_bounds(v_now, h, self.joint, length, self.bound)
         step_velocity(
-            M, h, q, v, self.bound, self._sensed, self.command, self.held, length, state, self.v_next, self.work
+            M,
+            h,
+            q,
+            v,
+            self.bound,
+            self._sensed,
+            self.command,
+            self.held,
+            self.grip,
+            length,
+            state,
+            self.v_next,
+            self.work,
         )
         # PyBullet's own step takes its bias torques at v, whatever length ours had.
         acceleration = body.jacobian @ ((self.v_next - v) / TIMESTEP_S)
@@ -295,14 +300,13 @@ class Stepper:
         return np.array(pybullet.calculateInverseDynamics(body.uid, q_all, v_all, zeros, physicsClientId=body.client))
 
     def _sample(self, t: float, q: FloatArray, v_now: FloatArray) -> None:
-        """What a controller holds: one with a rate between ticks, a continuous one while a motor crosses its gap."""
+        """What a controller with a rate holds from now on."""
         if self.model.rate_hz == 0.0:
-            torque_across(q, self.v, self.gap, self._sensed, self.command, self.held)
             return
         self.held = self.next_held.copy()
         if ticks(self.model.rate_hz, t, TIMESTEP_S, self.steps):
             sampled = np.zeros_like(q)
-            held_torque(q, np.where(self.moves_links, v_now, 0.0), self._sensed, self.command, sampled)
+            held_torque(q, self.grip * v_now, self._sensed, self.command, sampled)
             self.held = sampled if self.steps == 0 else 0.5 * (self.next_held + sampled)
             self.next_held = sampled
 
@@ -315,7 +319,7 @@ def _run(stepper: Stepper, motion: Motion) -> tuple[FloatArray, FloatArray]:
     k_q, k_v = 0, 0
     while k_v < len(t_out):
         t = motion.begin_s + stepper.steps * TIMESTEP_S
-        q, v, gap, links = stepper.q, stepper.v, stepper.gap, stepper.moves_links
+        q, v, gap = stepper.q, stepper.v, stepper.gap
         length = stepper.advance(t, motion.t_s, motion.command)
         v_next = stepper.v
         while k_q < len(t_out) and t_out[k_q] <= t + TIMESTEP_S:
@@ -324,6 +328,6 @@ def _run(stepper: Stepper, motion: Motion) -> tuple[FloatArray, FloatArray]:
             k_q += 1
         middle = t + 0.5 * TIMESTEP_S
         while k_v < len(t_out) and t_out[k_v] <= middle:
-            velocities[k_v] = links * (v + (1.0 - (middle - t_out[k_v]) / length) * (v_next - v))
+            velocities[k_v] = stepper.grip * (v + (1.0 - (middle - t_out[k_v]) / length) * (v_next - v))
             k_v += 1
     return positions, velocities

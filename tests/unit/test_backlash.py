@@ -7,7 +7,7 @@ import pytest
 
 from app.telemetry import FloatArray
 from app.twin.actuator import FEED_FORWARD, TARGET, TARGET_VELOCITY
-from app.twin.backlash import SURELY_MOVING, carried, in_contact, starting_gap
+from app.twin.backlash import SURELY_MOVING, carried, grip, starting_gap
 from app.twin.kernel import Drive, run
 from app.twin.model import Structure, TwinModel
 from app.twin.rollout import Motion, rollout
@@ -42,8 +42,17 @@ def test_a_link_follows_once_its_gap_is_closed() -> None:
         gap = carried(gap, moved, half)
         assert gap == pytest.approx(link - motor, abs=1e-12)
         if abs(gap) == half:
-            assert in_contact(gap, moved, half)
-            assert not in_contact(gap, -moved, half)
+            assert grip(gap, moved, half, 1.0) == 1.0
+            assert grip(gap, -moved, half, 1.0) == max(0.0, 1.0 - 2.0 * half / abs(moved))
+
+
+def test_a_motor_carries_its_link_for_the_part_of_a_step_after_the_gap_has_closed() -> None:
+    assert grip(0.01, 1.0, 0.03, 0.1) == pytest.approx(0.6)
+    assert grip(-0.01, -1.0, 0.03, 0.1) == pytest.approx(0.6)
+    assert grip(0.0, 1.0, 0.03, 0.02) == 0.0
+    assert grip(0.0, 1.0, 0.0, 0.02) == grip(0.0, 0.0, 0.0, 0.02) == 1.0
+    assert grip(0.03, 0.0, 0.03, 0.02) == grip(-0.03, 0.0, 0.03, 0.02) == 1.0
+    assert grip(0.0, 0.0, 0.03, 0.02) == 0.0
 
 
 def test_a_gap_begins_closed_behind_a_moving_motor() -> None:
@@ -141,3 +150,17 @@ def test_a_vanishing_gap_is_none_and_lanes_do_not_share_one() -> None:
     assert np.abs(together[1] - together[0]).max() < 1e-5
     for i in range(3):
         np.testing.assert_array_equal(rollout(model, [motion], values[i : i + 1])[0].position[0], together[i])
+
+
+@pytest.mark.parametrize("coulomb", [0.0, 0.05])
+def test_a_tiny_change_of_the_gap_tells_what_a_larger_one_does(coulomb: float) -> None:
+    """Slopes by finite differences are those of the motion, not of the steps at which gaps happen to close."""
+    model = turntable({"kind": "pd", "kp": 40.0, "kd": 2.0}, coulomb_friction_nm=coulomb)
+    t: FloatArray = np.arange(0.0, 2.0, 0.001)
+    command = commands(len(t), 1)
+    command[:, 0, TARGET] = 0.3 * np.sin(4.0 * t)
+    motion = Motion(t, command, np.linspace(0.1, 2.0, 200), 0.0, np.zeros(1), np.zeros(1))
+    gaps = [0.02, 0.02 + 1e-7, 0.02 + 5e-4]
+    base, tiny, larger = rollout(model, [motion], np.array([model.values({GAP: gap}) for gap in gaps]))[0].position
+    slope, secant = (tiny - base) / 1e-7, (larger - base) / 5e-4
+    assert np.sqrt(np.mean((slope - secant) ** 2)) < 0.1 * np.sqrt(np.mean(secant**2))
