@@ -10,6 +10,7 @@ from urllib.request import urlopen
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import insert, text, update
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -24,7 +25,7 @@ from app.database.tables import (
     twin_versions,
 )
 from app.errors import ServiceError
-from app.monitor.exporter import RobotCollector, serve
+from app.monitor.exporter import RobotCollector, serve, to_text
 from tests.integration.ingesting import register
 
 Labels = tuple[tuple[str, str], ...]
@@ -183,6 +184,25 @@ async def test_jobs_dead_letters_and_proposals_are_counted(engine: AsyncEngine, 
     assert found["twincal_dead_letters_pending", (("reason", "empty"),)] == 2
     assert found["twincal_dead_letters_pending", (("reason", "bad_stamp"),)] == 1
     assert found["twincal_recalibrations_proposed", ()] == 1
+
+
+def test_the_text_is_what_the_library_reads_back() -> None:
+    odd = GaugeMetricFamily("odd", "Of odd labels.", labels=["a", "b"])
+    odd.add_metric(['say "no"', "back\\slash\nnew line"], 1e-9)
+    plain = GaugeMetricFamily("plain", "Of none.", value=-3)
+    info = InfoMetricFamily("thing", "About it.", labels=["robot_id"])
+    info.add_metric(["arm-07"], {"version": "7"})
+    read = list(text_string_to_metric_families(to_text([odd, plain, info]).decode()))
+    assert [(family.name, family.documentation) for family in read] == [
+        ("odd", "Of odd labels."),
+        ("plain", "Of none."),
+        ("thing_info", "About it."),
+    ]
+    assert [(dict(s.labels), s.value) for family in read for s in family.samples] == [
+        ({"a": 'say "no"', "b": "back\\slash\nnew line"}, 1e-9),
+        ({}, -3.0),
+        ({"robot_id": "arm-07", "version": "7"}, 1.0),
+    ]
 
 
 def test_a_scrape_answers_without_the_database_and_again_with_it(database_url: str) -> None:
