@@ -7,7 +7,7 @@ from typing import Final
 from grafana_foundation_sdk.builders import dashboard
 from grafana_foundation_sdk.models import dashboard as models
 
-from app.monitor.state import UNUSUAL
+from app.monitor.score import UNUSUAL
 from monitoring.grafana.panels import BLUE, GREEN, GREY, ORANGE, RED, YELLOW
 from monitoring.grafana.sources import SOURCES
 
