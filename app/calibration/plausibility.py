@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from app.errors import LogError
-from app.telemetry import FloatArray, Recording
+from app.telemetry import FloatArray, IntArray, Recording
 from app.twin.description import Description, Joint
 from app.twin.units import si_factor
 
@@ -28,6 +28,12 @@ _WHOLE_TURN_RAD: Final = 2 * math.pi - 0.1
 _OVERSPEED: Final = 2.0
 _SPEEDING: Final = 10.0
 _SMALLEST_TICKS: Final = 360.0
+# A pause is a gap as segments are cut; shorter ones of several usual pauses are rows that were lost.
+_GAP: Final = 5.0
+_GAP_S: Final = 0.1
+_LOST_SHARE: Final = 0.03
+# A loop that is late by half a period has lost nothing.
+_WHOLE: Final = 0.3
 
 
 def keep_known_joints(description: Description, recording: Recording) -> tuple[Recording, tuple[str, ...]]:
@@ -85,7 +91,7 @@ def implausible_joints(description: Description, recording: Recording) -> dict[s
 
 def plausibility_warnings(description: Description, recording: Recording) -> tuple[str, ...]:
     """Everything about the recording's values that looks like a wrong unit, each naming its joint."""
-    warnings = list(implausible_joints(description, recording).values())
+    warnings = [*implausible_joints(description, recording).values(), *rhythm_warnings(recording)]
     measured = recording.channels.get("velocity")
     for column, name in enumerate(recording.names):
         joint = description.joints.get(name)
@@ -97,6 +103,42 @@ def plausibility_warnings(description: Description, recording: Recording) -> tup
                 f"joint {name!r}: moves at {fastest:.4g} rad/s, its limit is {joint.velocity_limit:g} rad/s; degrees?"
             )
     return tuple(warnings)
+
+
+def rhythm_warnings(recording: Recording) -> tuple[str, ...]:
+    """What is missing in the times of a recording: rows that were lost, and gaps."""
+    t_ns = _usual_rows(recording)
+    pauses = np.diff(t_ns) * 1e-9
+    if len(pauses) < 2:
+        return ()
+    usual = float(np.median(pauses))
+    gaps = np.flatnonzero(pauses > max(_GAP * usual, _GAP_S))
+    within = np.delete(pauses, gaps)
+    lost = int(np.maximum(np.floor(within / usual + _WHOLE) - 1.0, 0.0).sum())
+    share = lost / (lost + len(t_ns))
+    said = []
+    if share > _LOST_SHARE:
+        said.append(
+            f"{recording.name}: about {100 * share:.0f} % of its rows are missing (they usually come every "
+            f"{1e3 * usual:.3g} ms): what was commanded meanwhile isn't known, and looks like friction or lag"
+        )
+    if len(gaps):
+        longest = int(gaps[np.argmax(pauses[gaps])])
+        several = f"{len(gaps)} gaps, the longest" if len(gaps) > 1 else "a gap"
+        at = float(t_ns[longest]) * 1e-9
+        said.append(
+            f"{recording.name}: {several} of {pauses[longest]:.3g} s at {at:.3g} s; nothing is fitted across it"
+        )
+    return tuple(said)
+
+
+def _usual_rows(recording: Recording) -> IntArray:
+    """Times of the rows that hold the joint seen most often: joints may come in messages of their own [ns]."""
+    position = recording.channels.get("position")
+    if position is None:
+        return recording.t_ns
+    known = ~np.isnan(position)
+    return recording.t_ns[known[:, int(known.sum(axis=0).argmax())]]
 
 
 def _positions(description: Description, recording: Recording) -> Iterator[tuple[Joint, FloatArray]]:

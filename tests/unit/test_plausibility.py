@@ -9,7 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from app.calibration.plausibility import implausible_joints, keep_known_joints, plausibility_warnings
+from app.calibration.plausibility import (
+    implausible_joints,
+    keep_known_joints,
+    plausibility_warnings,
+    rhythm_warnings,
+)
 from app.calibration.turns import unwrap
 from app.errors import LogError
 from app.ingest.files import read_log
@@ -254,3 +259,36 @@ def test_the_reported_wraparound_leaves_no_jump(shared: Path) -> None:
     assert np.abs(np.diff(clean.channels["position"], axis=0)).max() < 0.1
     error = clean.channels["command_position"] - clean.channels["position"]
     assert np.abs(error).max() < 1.0
+
+
+# --- times ------------------------------------------------------------------------------------------------------------
+
+
+def at(t_ms: FloatArray) -> Recording:
+    t_ns = np.round(t_ms * 1e6).astype(np.int64)
+    return Recording("run", 0, t_ns, ("a",), {"position": np.zeros((len(t_ns), 1))}, {})
+
+
+def test_a_steady_log_and_one_of_an_uneven_loop_miss_nothing() -> None:
+    steady = np.arange(400) * 10.0
+    assert rhythm_warnings(at(steady)) == ()
+    late = np.cumsum(np.where(np.arange(400) % 4 == 0, 15.0, 10.0))
+    assert rhythm_warnings(at(late)) == ()
+
+
+def test_lost_rows_and_gaps_are_told_with_how_many_and_when() -> None:
+    t_ms = np.delete(np.arange(400) * 10.0, np.arange(5, 400, 10))
+    (lost,) = rhythm_warnings(at(t_ms))
+    assert lost.startswith("run: about 10 % of its rows are missing (they usually come every 10 ms)")
+    t_ms = np.arange(400) * 10.0
+    t_ms[200:] += 1500.0
+    assert rhythm_warnings(at(t_ms)) == ("run: a gap of 1.51 s at 1.99 s; nothing is fitted across it",)
+
+
+def test_joints_in_messages_of_their_own_lose_nothing() -> None:
+    t_ms = np.sort(np.concatenate([np.arange(100) * 10.0, np.arange(100) * 10.0 + 3.7]))
+    recording = at(t_ms)
+    position = np.full((200, 2), np.nan)
+    position[::2, 0], position[1::2, 1] = 0.0, 0.0
+    both = Recording("run", 0, recording.t_ns, ("a", "b"), {"position": position}, {})
+    assert rhythm_warnings(both) == ()
