@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from app.calibration.plausibility import (
     implausible_joints,
@@ -264,7 +266,7 @@ def test_the_reported_wraparound_leaves_no_jump(shared: Path) -> None:
 # --- times ------------------------------------------------------------------------------------------------------------
 
 
-def at(t_ms: FloatArray) -> Recording:
+def at(t_ms: NDArray[np.floating[Any]]) -> Recording:
     t_ns = np.round(t_ms * 1e6).astype(np.int64)
     return Recording("run", 0, t_ns, ("a",), {"position": np.zeros((len(t_ns), 1))}, {})
 
