@@ -17,9 +17,9 @@ from app.monitor.windows import Window, moved_threshold, moving_windows, read_te
 from app.telemetry import FloatArray, Recording
 from app.twin.rollout import rollout
 
-UNUSUAL: Final = 2.0
+UNUSUAL: Final = 1.75
 """Multiple of what is expected of a healthy joint above which its error speaks for drift, below it against."""
-POSTERIOR_SDS: Final = 3.0
+POSTERIOR_SDS: Final = 2.0
 """Parameters are believed to be within so many standard deviations of their posterior."""
 CLOSER_LOOKS: Final = 5
 """Of more unusual windows than this in one recording only so many are looked at more closely, evenly spread: the others

@@ -18,11 +18,11 @@ from app.registry.drift import STALE_AFTER_S, DriftState
 
 __all__ = ["DriftState", "Standing", "next_standing"]
 
-WATCH_S: Final = 5.0
+WATCH_S: Final = 4.0
 """Evidence of one joint at which a robot is watched [s of motion, each at least e times as high as `UNUSUAL`]."""
-DRIFTED_S: Final = 15.0
+DRIFTED_S: Final = 10.0
 """Evidence of one joint at which a robot has drifted [s]."""
-MOST_S: Final = 30.0
+MOST_S: Final = 20.0
 """Evidence is kept up to here, so that a robot that is well again is not held to its past for long [s]."""
 CLEARED_S: Final = 1.0
 """Evidence of every joint below which a robot is ok again [s]."""
