@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
@@ -18,7 +18,16 @@ from app.api.route import ApiRoute
 from app.calibration import versions
 from app.calibration.versions import VersionSummary
 from app.errors import InvalidInputError
-from app.registry.drift import STALE_AFTER_S, Drift, DriftPoint, DriftState, Period, read_drift, read_history
+from app.registry.drift import (
+    STALE_AFTER_S,
+    Drift,
+    DriftPoint,
+    DriftState,
+    Period,
+    has_more_points,
+    read_drift,
+    read_history,
+)
 from app.registry.recalibrations import open_proposal
 from app.registry.recordings import last_sample_ns
 
@@ -26,6 +35,7 @@ _DEFAULT_PERIOD: Final = timedelta(days=1)
 _POINTS: Final = 500
 """Points that a period is thinned to: as many as a page holds, and more than a chart shows."""
 
+_LONGEST_S: Final = 10**9
 _LATEST: Final = datetime(2200, 1, 1, tzinfo=UTC)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,7 +70,7 @@ class DriftPointView(BaseModel):
 class DriftHistory(Page[DriftPointView]):
     """Drift over time, the earliest first."""
 
-    every_s: float = Field(
+    every_s: int = Field(
         description="of each stretch of so many seconds the point with the highest score; 0: every point that is kept"
     )
 
@@ -115,20 +125,27 @@ class _Wanted:
         Raises:
             InvalidInputError: naming the field.
         """
-        key = decode_cursor(cursor, int, int, int)
+        key = decode_cursor(cursor, int, int, int, int)
         if key is not None:
-            begin, end, after = (_instant(part) for part in key)
-            return cls(_period(begin, end), after)
+            every_s, *instants = key
+            begin, end, after = (_instant(part) for part in instants)
+            return cls(Period(begin, end, min(max(int(every_s), 0), _LONGEST_S)), after)
         # Within what a database and our arithmetic can hold.
         end = min(max(to_at or now, _EPOCH + _DEFAULT_PERIOD), _LATEST).astimezone(UTC)
         begin = end - _DEFAULT_PERIOD if from_at is None else max(from_at, _EPOCH)
         if begin >= end:
             raise InvalidInputError("from", "is not before `to`", "an instant before `to`, or before now without it")
-        return cls(_period(begin.astimezone(UTC), end), None)
+        return cls(Period(begin.astimezone(UTC), end), None)
+
+    def thinned(self) -> _Wanted:
+        """The same with no more points than a page holds."""
+        span_s = (self.period.to_at - self.period.from_at).total_seconds()
+        return replace(self, period=replace(self.period, every_s=math.ceil(span_s / _POINTS)))
 
     def next_after(self, at: datetime) -> str:
         """The cursor of the page after a point."""
-        return encode_cursor(_microseconds(self.period.from_at), _microseconds(self.period.to_at), _microseconds(at))
+        instants = (self.period.from_at, self.period.to_at, at)
+        return encode_cursor(self.period.every_s, *(_microseconds(instant) for instant in instants))
 
 
 def _wanted(
@@ -151,7 +168,7 @@ async def read_robot_drift(
 ) -> DriftView:
     """404 `no-active-twin` if there is no version to drift from.
 
-    A period longer than a page holds points is thinned, and `history.every_s` says how. With a cursor, `from` and `to`
+    A period with more points than a page holds is thinned; `history.every_s` says how. With a cursor, `from` and `to`
     are those of the first page.
     """
     now = datetime.now(UTC)
@@ -160,6 +177,9 @@ async def read_robot_drift(
         active = (await versions.read_active(connection, registered.robot)).summary
         found = await read_drift(connection, registered.robot)
         latest_ns = await last_sample_ns(connection, registered.robot)
+        first = wanted.after is None
+        if first and await has_more_points(connection, registered.robot, wanted.period, _POINTS):
+            wanted = wanted.thinned()
         points = await read_history(connection, registered.robot, wanted.period, wanted.after, limit)
         proposed = await open_proposal(connection, registered.robot)
     history = DriftHistory(
@@ -216,12 +236,6 @@ def _unseen(
         reason=f"the monitor has not looked at version {active.version} yet",
         history=history,
     )
-
-
-def _period(begin: datetime, end: datetime) -> Period:
-    every_s = math.ceil((end - begin).total_seconds() / _POINTS)
-    # Windows are longer than a second: thinning to one a second would leave nothing out.
-    return Period(begin, end, every_s if every_s > 1 else 0)
 
 
 def _instant(microseconds: int | str) -> datetime:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from sqlalchemy import DateTime, Interval, Row, func, literal, select
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from app.database.tables import drift, drift_scores
@@ -104,7 +105,7 @@ class Period:
 
     from_at: datetime
     to_at: datetime
-    every_s: float = 0.0
+    every_s: int = 0
 
 
 _POINT: Final = tuple(drift_scores.c[name] for name in DriftPoint.__slots__)
@@ -138,11 +139,22 @@ async def read_history(
     points = select(*_POINT).where(*wanted)
     if width:
         stretch = func.date_bin(literal(width, Interval), s.at, literal(period.from_at, DateTime(timezone=True)))
+        binned = points.add_columns(stretch.label("stretch")).subquery("binned").c
         # The highest score of each: a peak mustn't vanish because somebody looks from far away.
-        worst_first = points.distinct(stretch).order_by(stretch, s.score.desc().nulls_last(), s.at)
-        points = select(worst_first.subquery())
+        worst_first = (binned.stretch, binned.score.desc().nulls_last(), binned.at)
+        kept = select(*(binned[name] for name in DriftPoint.__slots__)).ext(distinct_on(binned.stretch))
+        points = select(kept.order_by(*worst_first).subquery("kept"))
     found = await connection.execute(points.order_by("at").limit(limit))
     return [DriftPoint(**row) for row in found.mappings()]
+
+
+async def has_more_points(connection: AsyncConnection, robot: str, period: Period, number: int) -> bool:
+    """Whether a period has more points than a number, counted no farther."""
+    s = drift_scores.c
+    within = (s.robot == robot, s.at >= period.from_at, s.at < period.to_at)
+    some = select(s.at).where(*within).limit(number + 1).subquery()
+    found: int | None = await connection.scalar(select(func.count()).select_from(some))
+    return (found or 0) > number
 
 
 def drift_of(row: Row[Any]) -> Drift:
