@@ -131,8 +131,8 @@ def test_the_new_version_has_the_risen_frictions(printed: str) -> None:
     for name, (_, truth, estimate, _, _) in found.items():
         assert float(truth) == pytest.approx(1.5 * float(first[name][0]), rel=0.01)
         assert float(estimate) == pytest.approx(float(truth), rel=0.1)
-    # Dry frictions are independent: a binomial of 6 at 0.9 is below 3 once in eight hundred times. Dampings all move with
-    # the error of the latency.
+    # Dry frictions are independent: a binomial of 6 at 0.9 is below 3 once in eight hundred times. The dampings
+    # all move with the error of the latency.
     assert sum(found[name][4] == "yes" for name in found if name.endswith(FRICTIONS[0])) >= 3
 
 
