@@ -146,9 +146,10 @@ def _expected(
     closely = unusual[:: math.ceil(len(unusual) / CLOSER_LOOKS)]
     drawn = rollout(watched.model, [parts[row].motion for row in closely.tolist()], watched.draws)
     for row, trajectory in zip(closely.tolist(), drawn, strict=True):
-        away = np.nan_to_num(trajectory.position - positions[row], nan=judge.DIVERGED_RAD) / DRAW_STEP
-        # the median over draws, so that one that runs away doesn't excuse everything
-        variance = np.median((away**2).mean(axis=1), axis=0) / MEDIAN_SQUARE
+        away = np.nan_to_num(trajectory.position, nan=judge.DIVERGED_RAD) - positions[row]
+        # nothing is expected of a twin that runs away itself; of draws the median, so that one that does excuses little
+        square_away = (np.nan_to_num(away / DRAW_STEP) ** 2).mean(axis=1)
+        variance = np.median(square_away, axis=0) / MEDIAN_SQUARE
         expected[row] += POSTERIOR_SDS**2 * variance / watched.baseline**2
     expected[np.setdiff1d(unusual, closely)] = expected[closely].max(axis=0)
     return np.where(np.isnan(expected), 1.0, expected)

@@ -48,8 +48,6 @@ _FOLLOWED: Final[Mapping[ControllerKind, Channel | None]] = {
     "velocity": "command_velocity",
     "none": None,
 }
-
-
 _POSITION: Final = ("pd", "servo_duty")
 
 

@@ -254,6 +254,7 @@ def test_a_twin_that_runs_away_gives_a_finite_score() -> None:
     assert score.worst_score is not None
     assert math.isfinite(score.worst_score)
     assert score.worst_score > 1e3
+    assert min(step["elbow"] for step in score.steps) > 1e3
 
 
 def test_of_many_unusual_windows_a_few_stand_for_all() -> None:
