@@ -283,6 +283,27 @@ def test_t10_a_log_sent_twice_counts_once(shared: Path, ok_arm: Description) -> 
     assert reported(shared, ok_arm, "t10").digest == dataset_of(ok_arm, declare(), once, split=HALVES).digest
 
 
+def test_t11_a_stale_message_kept_by_a_broker_is_no_part_of_what_is_fitted(shared: Path, ok_arm: Description) -> None:
+    # an ingester drops what is retained; in a log it is days before the rest, which no rollout is carried across
+    rows = lines(shared, "t11")
+    stamp = rows[-1]["stamp"]
+    rows += [row | {"stamp": stamp + 0.01 * (k + 1)} for k, row in enumerate(rows[1:])]
+    found = dataset_of(ok_arm, declare(), assemble(rows), holdout=[assemble(rows[1:])])
+    (part,) = found.train
+    assert part.motion.begin_s > 86_400.0
+    assert any("a gap of 2.59e+05 s at 0 s" in warning for warning in found.warnings)
+
+
+def test_t12_angles_that_wrap_at_pi_are_one_motion(shared: Path, ok_arm: Description) -> None:
+    free = parse_urdf(ok_arm.source.replace(b'type="revolute"', b'type="continuous"'))
+    found = reported(shared, free, "t12")
+    assert found.warnings == ()
+    for part in (*found.train, *found.holdout):
+        assert np.abs(np.diff(part.position, axis=0)).max() < 0.2
+        rows = np.searchsorted(part.motion.t_s, part.motion.t_out_s)
+        assert np.abs(part.motion.command[rows, :, 0] - part.position).max() < 1.0
+
+
 def test_t14_degrees_are_said_and_not_converted_in_silence(shared: Path, ok_arm: Description) -> None:
     with pytest.raises(FitImpossibleError, match=r"no joint's values can be right: .*'elbow'.*degrees\?.*'shoulder'"):
         reported(shared, ok_arm, "t14")
