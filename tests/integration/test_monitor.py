@@ -16,6 +16,7 @@ from app.registry.drift import STALE_AFTER_S
 from tests.integration.ingesting import eventually
 from tests.integration.watching import (
     FRICTION,
+    HALF_A_VERDICT_S,
     TRUTH,
     drift_of,
     monitoring,
@@ -53,10 +54,10 @@ async def test_a_monitor_that_starts_again_goes_on_where_the_last_one_was(
     robot = await watched_robot(engine, "worn")
     async with monitoring(engine):
         # Too little for a verdict: half of it before the monitor ends, half after.
-        await robot.work(database_url, 11.0, friction=2.0 * TRUTH[FRICTION])
+        await robot.work(database_url, HALF_A_VERDICT_S, friction=2.0 * TRUTH[FRICTION])
         before = await until_drift(engine, robot.robot, "watched", state="watch")
     async with monitoring(engine):
-        await robot.work(database_url, 11.0, friction=2.0 * TRUTH[FRICTION])
+        await robot.work(database_url, HALF_A_VERDICT_S, friction=2.0 * TRUTH[FRICTION])
         after = await until_drift(engine, robot.robot, "drifted", state="drifted")
     assert before.scored_ns is not None
     assert after.scored_ns is not None

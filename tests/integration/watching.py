@@ -23,6 +23,7 @@ from app.ingest.packet import Limits
 from app.ingest.replay import split
 from app.ingest.writer import Writer
 from app.monitor.service import Monitor, MonitorOptions
+from app.monitor.state import DRIFTED_S
 from app.monitor.watch import Consider
 from app.registry.descriptions import put_robot_description
 from app.registry.drift import Drift, read_drift
@@ -55,6 +56,8 @@ TRUTH: Final[Mapping[str, float]] = {
 }
 RATE_HZ: Final = 100.0
 PAUSE_NS: Final = 5 * 10**8
+HALF_A_VERDICT_S: Final = 0.8 * DRIFTED_S
+"""Of motion of a worn robot: enough to be watched by, and only twice that to be called drifted by [s]."""
 
 
 @dataclass

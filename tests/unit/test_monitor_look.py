@@ -19,6 +19,7 @@ from app.monitor.failure import kind_of
 from app.monitor.look import COMMANDS_NS, HORIZON_NS, SETTLING_NS, arrived_at, conclude, span_of
 from app.monitor.publish import drift_message, drift_topic
 from app.monitor.score import WindowScore
+from app.monitor.state import DRIFTED_S
 from app.monitor.store import Due, Retained, instant
 from app.registry.drift import STALE_AFTER_S, Drift
 from app.telemetry import FleetId, RobotId
@@ -48,8 +49,9 @@ DUE = Due(RobotId("arm-07"), FleetId("arms"), 3, NOW, "0" * 64, NOW_NS, FOUND)
 
 def score(value: float | None, stamp_ns: int = NOW_NS) -> WindowScore:
     per_joint = {} if value is None else {"elbow": value}
-    joint, windows = (None, 0) if value is None else ("elbow", 5)
-    steps = () if value is None else tuple({"elbow": value} for _ in range(5))
+    # Not enough for a verdict by itself.
+    joint, windows = (None, 0) if value is None else ("elbow", int(0.8 * DRIFTED_S / 2.0))
+    steps = tuple({} if value is None else {"elbow": value} for _ in range(windows))
     return WindowScore(stamp_ns, value, value, joint, per_joint, 2.0 * windows, windows, steps)
 
 
