@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from app.telemetry import Channel
 from app.twin.declaration import RobotDeclaration
 from app.twin.mechanism import Mechanism
-from app.twin.on_request import held, inertia_specs, motor_specs, payload_specs, tilt_specs
+from app.twin.on_request import held, inertia_specs, motor_specs, payload_specs, tilt_specs, unfelt_tilts
 from app.twin.parameters import ParameterSpec, apply_choice, named_by, patterns_of
 from app.twin.priors import default_specs, kd_is_damping
 from app.twin.structure import LAWS, PLAIN, Structure
@@ -54,7 +54,12 @@ def choose_specs(
             "fitted as part of it"
         )
     elsewhere = [spec.name for spec in (*every, *offered, *load)]
-    return apply_choice(specs, fit, elsewhere), structure, tuple(notes)
+    result = list(apply_choice(specs, fit, elsewhere))
+    for index, spec in enumerate(result):
+        if spec.fitted and spec.name in unfelt_tilts(mechanism):
+            result[index] = held(spec)
+            notes.append(f"{spec.name} is not fitted: no joint feels it but by its square, the same to either side")
+    return tuple(result), structure, tuple(notes)
 
 
 def wants_payload(patterns: Iterable[str]) -> bool:

@@ -32,6 +32,7 @@ PAYLOAD_SPREAD: Final = 0.5
 PAYLOAD_COM_SD_M: Final = 0.1
 INERTIA_SPREAD: Final = 0.3
 _NO_LOAD_RAD_S, _NO_LOAD_M_S = 10.0, 1.0
+_ALIGNED: Final = 1e-6
 _COMPONENTS: Final = ("xx", "yy", "zz", "xy", "xz", "yz")
 
 
@@ -62,6 +63,22 @@ def tilt_specs() -> list[ParameterSpec]:
         _linear(f"robot/tilt_{name}_rad", Slot("tilt", row, 0), 0.0, TILT_SD_RAD, (-TILT_MAX_RAD, TILT_MAX_RAD))
         for row, name in enumerate(("roll", "pitch"))
     ]
+
+
+def unfelt_tilts(mechanism: Mechanism) -> set[str]:
+    """Names of tilts that no joint feels but by their square.
+
+    Tilting a little adds gravity along a horizontal axis of the base. Joints that all turn about that axis, whatever
+    their positions, and slides across it, feel none of it.
+    """
+    to_base: list[np.ndarray[tuple[int, int], np.dtype[np.float64]]] = []
+    for rotation, parent in zip(mechanism.rotation, mechanism.parent.tolist(), strict=True):
+        to_base.append(rotation if parent < 0 else to_base[parent] @ rotation)
+    axes = np.array([turn[:, 2] for turn in to_base])
+    along = np.abs(axes)
+    slides = mechanism.prismatic == 1
+    unfelt = np.where(slides[:, None], along < _ALIGNED, along > 1.0 - _ALIGNED).all(axis=0)
+    return {name for name, axis in (("robot/tilt_roll_rad", 1), ("robot/tilt_pitch_rad", 0)) if unfelt[axis]}
 
 
 def payload_specs(mechanism: Mechanism, declared: Payload | None) -> list[ParameterSpec]:

@@ -16,7 +16,17 @@ from app.twin.inertia import consistent_inertia
 from app.twin.model import PLAIN, Structure, TwinModel, named_structure
 from app.twin.packing import gravity_in_base
 from app.twin.rollout import Motion
-from tests.physics import commands, mass_and_bias, model_of, rolled, sweeping, two_link, watched
+from tests.physics import (
+    commands,
+    from_pybullet,
+    mass_and_bias,
+    model_of,
+    pendulum,
+    rolled,
+    sweeping,
+    two_link,
+    watched,
+)
 
 PD = {"kind": "pd", "kp": 60.0, "kd": 3.0}
 EVERYTHING = Structure("coulomb+viscous+stribeck+load", "delay+lag", backlash=True)
@@ -143,6 +153,21 @@ def test_a_tilt_is_a_base_that_leans() -> None:
     _, lowered = mass_and_bias(model, model.initial(), np.array([[0.3, 0.0]]), np.zeros((1, 2)))
     np.testing.assert_allclose(leaning, lowered, rtol=1e-12)
     assert abs(leaning[0, 1] - level[0, 1]) > 0.01
+
+
+def test_a_tilt_that_no_joint_feels_is_not_fitted() -> None:
+    """Two joints about y: rolling the base only makes gravity a little weaker, to either side alike."""
+    model = asking("robot/tilt_*")
+    fitted = {spec.name: spec.fitted for spec in model.specs if "tilt" in spec.name}
+    assert fitted == {"robot/tilt_roll_rad": False, "robot/tilt_pitch_rad": True}
+    assert any("tilt_roll_rad is not fitted" in note for note in model.notes)
+    free = {"free": ["robot/tilt_*"]}
+    arm = model_of(from_pybullet("kuka_iiwa/model.urdf"), PD, fit=free)
+    assert [spec.fitted for spec in arm.specs if "tilt" in spec.name] == [True, True]
+    # a slide feels what lies along it
+    upright, across = (model_of(pendulum(kind="prismatic", axis=axis), PD, fit=free) for axis in ("0 0 1", "1 0 0"))
+    assert [spec.fitted for spec in upright.specs if "tilt" in spec.name] == [False, False]
+    assert [spec.fitted for spec in across.specs if "tilt" in spec.name] == [False, True]
 
 
 def with_inertia(description: Description, name: str, tensor: FloatArray) -> Description:
