@@ -104,7 +104,6 @@ def render_report(data: ReportData) -> str:
     runs = join_by_log(data.overlays)
     groups = parameter_groups(draft)
     looks = data.looks
-    joints = data.overlays[0].joints if data.overlays else ()
     verdicts = count_verdicts(groups)
     return (
         _environment()
@@ -116,7 +115,7 @@ def render_report(data: ReportData) -> str:
             unit=common_unit(units),
             joints=_joints(data, runs, units),
             looks=looks,
-            horizon=None if looks.horizon is None else horizon_table(looks.horizon, joints, units),
+            horizon=None if looks.horizon is None else horizon_table(looks.horizon, units),
             horizon_svg=None if looks.horizon is None else draw_horizon(looks.horizon, common_unit(units), "horizon"),
             strips=excitation_map(looks.excitation, units),
             confounded=tuple(join_words([short_name(name) for name in group]) for group in looks.confounded),

@@ -39,12 +39,14 @@ class Horizon:
     """How errors grow with the time since a run's start from a measured state, over all of the hold-out.
 
     Attributes:
+        joints: names; columns of the arrays below.
         window_s: length of the runs [s].
         t_s: middles of the spans of time that errors are pooled in [s], shape (H,).
         calibrated: RMS error per joint, NaN where nothing was measured [rad or m], shape (H, n).
         nominal: likewise of the nominal twin.
     """
 
+    joints: tuple[str, ...]
     window_s: float
     t_s: FloatArray
     calibrated: FloatArray

@@ -37,14 +37,14 @@ class HorizonTable:
     rows: tuple[HorizonRow, ...]
 
 
-def horizon_table(horizon: Horizon, joints: tuple[str, ...], units: dict[str, Unit]) -> HorizonTable:
+def horizon_table(horizon: Horizon, units: dict[str, Unit]) -> HorizonTable:
     """A few columns of the curves, in figures."""
     last = len(horizon.t_s) - 1
     wanted = horizon.t_s[-1] * np.array([0.02, 0.08, 0.25, 0.5, 1.0])
     columns = sorted({int(np.argmin(np.abs(horizon.t_s - t))) for t in wanted} | {last})[-_COLUMNS:]
     rows = []
     for name, unit in units.items():
-        j = joints.index(name)
+        j = horizon.joints.index(name)
         rows.append(
             HorizonRow(
                 name,

@@ -75,7 +75,8 @@ def horizon_of(model: TwinModel, parts: Sequence[Stretch], values: FloatArray) -
         np.add.at(counts, span, ~np.isnan(error))
         return np.where(counts > 0.0, np.sqrt(squares / np.maximum(counts, 1.0)), np.nan)
 
-    return Horizon(window, 0.5 * (edges[1:] + edges[:-1]), by_span(values), by_span(model.nominal()))
+    middles = 0.5 * (edges[1:] + edges[:-1])
+    return Horizon(model.joints, window, middles, by_span(values), by_span(model.nominal()))
 
 
 def excitation_of(dataset: Dataset, description: Description) -> tuple[Excitation, ...]:

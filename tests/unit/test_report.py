@@ -10,12 +10,13 @@ import lxml.html
 import numpy as np
 import pytest
 
+from app.calibration.findings import Whiteness
 from app.calibration.report import render_failure, render_report
 from app.calibration.report_correlation import correlations
-from app.calibration.report_data import Overlay, ReportData
+from app.calibration.report_data import Excitation, Horizon, Looks, Overlay, ReportData
 from app.calibration.report_parameters import parameter_groups
 from app.calibration.report_words import NOT_KNOWN
-from app.calibration.types import Acceptance
+from app.calibration.types import Acceptance, StructureTried
 from app.twin.document import (
     Covariance,
     DescriptionRef,
@@ -187,6 +188,33 @@ def text_at(page: lxml.html.HtmlElement, path: str) -> str:
     return found
 
 
+def looks() -> Looks:
+    t_s = np.linspace(0.1, 7.9, 24)
+    grown = 0.004 * (1 - np.exp(-3 * t_s))[:, None] * np.arange(1, 6)
+    grown[:, 4] = np.nan
+    edges = np.linspace(-1.5, 1.5, 41)
+    seconds = np.where(np.abs(edges[:-1]) < 0.6, 1.5, 0.0)
+    excitation = tuple(
+        Excitation(
+            joint, (-1.5, 1.5) if k else None, edges, seconds, 0.4 * np.cos(edges[:-1]) * (seconds > 0), 1.25, 17 + k
+        )
+        for k, joint in enumerate(JOINTS)
+    )
+    plain: dict[str, str | bool] = {"friction": "coulomb+viscous", "lag": "delay", "backlash": False}
+    return Looks(
+        horizon=Horizon(JOINTS, 8.0, t_s, grown, 10.0 * grown),
+        excitation=excitation,
+        whiteness={"shoulder_pan": Whiteness(0.015, 12.3), HOSTILE: Whiteness(None, None)},
+        confounded=(("joint/shoulder_pan/armature_kg_m2", "link/forearm/mass_kg", "link/upper_arm/mass_kg"),),
+        structures=(
+            StructureTried(plain, -5.1, 0.0, 0.0, True, "chosen: no other law pays"),
+            StructureTried(
+                plain | {"backlash": True}, -5.0, 0.011, 0.02, False, "saves 1.1 ± 2.0 %, which doesn't pay"
+            ),
+        ),
+    )
+
+
 @pytest.fixture(scope="module")
 def data() -> ReportData:
     return ReportData(
@@ -197,6 +225,7 @@ def data() -> ReportData:
         train_logs=("multisine",),
         trials=48,
         seconds=95.2,
+        looks=looks(),
     )
 
 
@@ -294,6 +323,47 @@ def test_entangled_parameters_are_told_in_words(page: lxml.html.HtmlElement) -> 
     told = text_at(page, "string(//section[@id='correlations']//table)")
     assert "one rises where the other falls" in told
     assert "they rise and fall together: the data know their ratio better than either" in told
+
+
+def test_errors_are_drawn_and_told_against_the_time_since_a_run_s_start(page: lxml.html.HtmlElement) -> None:
+    (section,) = page.xpath("//section[@id='horizon']")
+    assert len(section.xpath(".//svg[@class='plot']")) == 1
+    assert "runs of 8.0 s that begin at a measured state" in section.text_content()
+    (row,) = section.xpath(".//tr[th='shoulder_lift']")
+    last = row.xpath("td[last()]")[0]
+    assert last.xpath("string(span)") == "8.00"
+    assert last.xpath("string(small)") == "80.0"
+
+
+def test_the_excitation_map_tells_where_each_joint_was_and_how_fast(page: lxml.html.HtmlElement) -> None:
+    rows = page.xpath("//section[@id='excitation']//tbody/tr")
+    assert len(rows) == len(JOINTS)
+    assert "as far as it went" in rows[0].text_content()
+    assert "limits" in rows[1].text_content()
+    assert "38 %" in rows[1].text_content()
+    assert "1.2 rad/s" in rows[1].text_content()
+    assert "18 ×" in rows[1].text_content()
+    assert len(rows[1].xpath(".//rect[@class='been']")) == 15
+
+
+def test_laws_that_were_tried_stand_with_why_they_lost(page: lxml.html.HtmlElement) -> None:
+    chosen, lost = page.xpath("//section[@id='structure']//tbody/tr")
+    assert "✓" in chosen.text_content()
+    assert "no backlash" in chosen.text_content()
+    assert "✓" not in lost.text_content()
+    assert "doesn't pay" in lost.text_content()
+    assert "1.1 %" in lost.text_content()
+    assert "± 2.0 %" in lost.text_content()
+
+
+def test_what_is_left_over_stands_beside_motion_and_noise(page: lxml.html.HtmlElement) -> None:
+    (row,) = page.xpath("//section[@id='errors']//tr[th='shoulder_pan'][td='mrad']")
+    assert [cell.text_content() for cell in row.xpath("td[position() > last() - 2]")] == ["1.5 %", "12 ×"]
+
+
+def test_what_is_known_only_together_is_told_in_words(page: lxml.html.HtmlElement) -> None:
+    told = text_at(page, "string(//section[@id='cannot-tell']//ul)")
+    assert "shoulder_pan · armature, forearm · mass and upper_arm · mass" in told
 
 
 def test_a_twin_that_lost_says_so_with_its_reason(data: ReportData) -> None:
