@@ -117,9 +117,9 @@ class Display:
 
 
 def sparkline(values: Sequence[float], width: int = SPARK_WIDTH) -> str:
-    """Values as a line of blocks whose bottom is 0; where they are too many, each block is the highest of a few."""
-    few = math.ceil(len(values) / width)
-    shown = [max(values[first : first + few]) for first in range(0, len(values), few)] if few else []
+    """Values up to the latest as a line of blocks whose bottom is 0; where they are too many, every so many-th."""
+    every = max(1, math.ceil(len(values) / width))
+    shown = values[::-1][::every][::-1]
     top = max([SPARK_TOP, *shown])
     return "".join(SPARKS[min(int(value / top * len(SPARKS)), len(SPARKS) - 1)] for value in shown)
 

@@ -53,10 +53,10 @@ def test_drift_is_news_when_its_state_changes_not_with_every_score(shown: String
     ]
 
 
-def test_a_sparkline_rises_with_the_score_and_shows_the_highest_where_there_are_many() -> None:
+def test_a_sparkline_rises_with_the_score_and_ends_with_the_latest_where_there_are_many() -> None:
     assert sparkline([0.0, 1.0, 2.9]) == "▁▃█"
     assert sparkline([1.0, 12.0]) == "▁█"
-    assert sparkline([1.0] * 30 + [2.9, 1.0]) == "▃" * 15 + "█"
+    assert sparkline([2.9] * 30 + [1.0]) == "█" * 15 + "▃"
     assert sparkline([]) == ""
 
 
