@@ -72,7 +72,7 @@ def run_lanes(
         start: true initial positions, of the motors where there is backlash [rad], and velocities [rad/s], shape
             (n, lanes) each.
         out: where measured positions and velocities are written, shape (rows, n) each, and each lane's first row; what
-            a lane doesn't reach stays as it is.
+            a lane doesn't reach stays as it is. No rows for velocities: they aren't wanted.
 
     Returns:
         For each lane 1 if it diverged, shape (lanes,).
@@ -184,7 +184,7 @@ def _report_velocities(
     while k < batch.out_end[l] and batch.t_out[k] <= middle:
         share = 1.0 - (middle - batch.t_out[k]) / length
         at = batch.place[l] + k - batch.out_first[l]
-        for i in range(len(v)):
+        for i in range(len(v) if len(out) > 0 else 0):
             out[at, i] = v[i, l] + share * (scratch.v_next[i, l] - v[i, l])
             if scratch.plays[i] == 1:
                 out[at, i] *= scratch.grip[i, l]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from app.telemetry import FloatArray, IntArray
+from app.telemetry import FloatArray
 from app.twin import friction
 from app.twin.backlash import starting_gap
 from app.twin.batch import Drive, steps_of
@@ -17,7 +19,9 @@ from app.twin.dynamics import LANES
 from app.twin.kernel import Parameters, run_lanes
 from app.twin.model import TIMESTEP_S, TwinModel
 
-__all__ = ["LANES", "Motion", "Trajectory", "available_cores", "drive_of", "rollout"]
+__all__ = ["LANES", "Motion", "Trajectory", "available_cores", "drive_of", "positions", "rollout"]
+
+BoolArray = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class Trajectory:
 
     position: FloatArray
     velocity: FloatArray
-    diverged: np.ndarray[tuple[int], np.dtype[np.bool_]]
+    diverged: BoolArray
 
 
 def drive_of(model: TwinModel, motion: Motion) -> Drive:
@@ -75,17 +79,30 @@ def rollout(model: TwinModel, motions: Sequence[Motion], values: FloatArray) -> 
     Returns:
         One trajectory a motion.
     """
-    packed = model.pack(values)
-    drives = [drive_of(model, motion) for motion in motions]
-    sets, n = len(values), model.mechanism.n
-    firsts = np.cumsum([0, *(sets * len(motion.t_out_s) for motion in motions)]).tolist()
-    work = _Work(model, motions, drives, packed, firsts, *np.full((2, firsts[-1], n), np.nan))
-    longest_first = sorted(range(len(motions)), key=lambda m: -steps_of(drives[m]))
-    lanes = [(m, p) for m in longest_first if len(motions[m].t_out_s) for p in range(sets)]
-    chunks = [lanes[start : start + LANES] for start in range(0, len(lanes), LANES)]
-    with ThreadPoolExecutor(max_workers=available_cores()) as pool:
-        lost = dict(pair for pairs in pool.map(work.simulate, chunks) for pair in pairs)
-    return [work.trajectory(m, sets, np.array([lost.get((m, p), 0) for p in range(sets)])) for m in range(len(motions))]
+    work = _work(model, motions, values)
+    velocity = np.full_like(work.position, np.nan)
+    lost = work.run(velocity)
+    return [
+        Trajectory(work.position[:, rows], velocity[:, rows], diverged)
+        for rows, diverged in zip(work.rows(), lost, strict=True)
+    ]
+
+
+def positions(model: TwinModel, motions: Sequence[Motion], values: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """What the encoders read in every motion with every parameter set: `rollout` for half the memory.
+
+    Args:
+        model: the robot.
+        motions: what to simulate.
+        values: parameter sets, shape (P, K), see `TwinModel.names`.
+
+    Returns:
+        Positions at the motions' output times, one motion after another, NaN once diverged [rad or m], shape (P, N, n),
+        and which sets diverged in some motion, shape (P,).
+    """
+    work = _work(model, motions, values)
+    lost: BoolArray = np.asarray(work.run(np.zeros((len(values), 0, model.mechanism.n))).any(axis=0))
+    return work.position, lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +114,8 @@ class _Work:
         motions: what to simulate.
         drives: the same for the kernel.
         packed: all parameter sets.
-        firsts: first output row of each motion.
-        position: of every motion, set and output time, shape (rows, n).
-        velocity: likewise.
+        firsts: each motion's first output, and one past the last.
+        position: of every set at every output of all motions, shape (P, N, n).
     """
 
     model: TwinModel
@@ -108,28 +124,42 @@ class _Work:
     packed: Parameters
     firsts: Sequence[int]
     position: FloatArray
-    velocity: FloatArray
 
-    def simulate(self, lanes: Sequence[tuple[int, int]]) -> list[tuple[tuple[int, int], int]]:
-        """Run (motion, parameter set) pairs, `LANES` at most, and say of each whether it diverged."""
+    def rows(self) -> list[slice]:
+        """Each motion's outputs."""
+        return [slice(first, end) for first, end in itertools.pairwise(self.firsts)]
+
+    def run(self, velocity: FloatArray) -> BoolArray:
+        """Fill positions, and velocities where there is room for them; which motions and sets diverged, (M, P)."""
+        sets = len(self.position)
+        longest_first = sorted(range(len(self.motions)), key=lambda m: -steps_of(self.drives[m]))
+        lanes = [(m, p) for m in longest_first if len(self.motions[m].t_out_s) for p in range(sets)]
+        chunks = [lanes[start : start + LANES] for start in range(0, len(lanes), LANES)]
+        lost = np.zeros((len(self.motions), sets), dtype=np.bool_)
+        with ThreadPoolExecutor(max_workers=available_cores()) as pool:
+            for chunk, diverged in zip(chunks, pool.map(lambda c: self._simulate(c, velocity), chunks), strict=True):
+                lost[tuple(np.transpose(chunk))] = diverged
+        return lost
+
+    def _simulate(self, lanes: Sequence[tuple[int, int]], velocity: FloatArray) -> BoolArray:
+        """Run (motion, parameter set) pairs, `LANES` at most; which of them diverged."""
         sets = [p for _, p in lanes]
         parameters = Parameters(*(np.ascontiguousarray(each[..., sets]) for each in self.packed))
         v0 = np.array([self.motions[m].v0 for m, _ in lanes]).T
         beyond = parameters.joint[friction.OFFSET] + starting_gap(parameters.joint[friction.BACKLASH], v0)
         q0 = np.array([self.motions[m].q0 for m, _ in lanes]).T - beyond
-        place = [self.firsts[m] + p * len(self.motions[m].t_out_s) for m, p in lanes]
+        total, n = self.position.shape[1:]
+        place = [p * total + self.firsts[m] for m, p in lanes]
         drives = [self.drives[m] for m, _ in lanes]
-        out = (self.position, self.velocity, place)
-        diverged = run_lanes(self.model.tree, parameters, drives, (q0, v0), out)
-        return list(zip(lanes, diverged.tolist(), strict=True))
+        out = (self.position.reshape(-1, n), velocity.reshape(-1, n), place)
+        return run_lanes(self.model.tree, parameters, drives, (q0, v0), out).astype(np.bool_)
 
-    def trajectory(self, motion: int, sets: int, diverged: IntArray) -> Trajectory:
-        """What the sensors read of one motion."""
-        rows = slice(self.firsts[motion], self.firsts[motion + 1])
-        shape = (sets, len(self.motions[motion].t_out_s), self.model.mechanism.n)
-        return Trajectory(
-            self.position[rows].reshape(shape), self.velocity[rows].reshape(shape), diverged.astype(np.bool_)
-        )
+
+def _work(model: TwinModel, motions: Sequence[Motion], values: FloatArray) -> _Work:
+    firsts = np.cumsum([0, *(len(motion.t_out_s) for motion in motions)]).tolist()
+    position = np.full((len(values), firsts[-1], model.mechanism.n), np.nan)
+    drives = [drive_of(model, motion) for motion in motions]
+    return _Work(model, motions, drives, model.pack(values), firsts, position)
 
 
 def available_cores() -> int:

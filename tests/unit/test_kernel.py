@@ -13,7 +13,7 @@ from app.twin import friction
 from app.twin.actuator import FEED_FORWARD
 from app.twin.kernel import Drive, run
 from app.twin.model import TIMESTEP_S, TwinModel
-from app.twin.rollout import LANES, Motion, rollout
+from app.twin.rollout import LANES, Motion, positions, rollout
 from benchmarks.time_step import arm, errors, reference, spurious_damping
 from tests.physics import (
     commands,
@@ -210,6 +210,16 @@ def test_windows_share_a_kernel_call_and_are_each_alone_to_the_bit(rate_hz: floa
         np.testing.assert_array_equal(trajectory.position, alone.position)
         np.testing.assert_array_equal(trajectory.velocity, alone.velocity)
         assert np.isfinite(trajectory.position).all()
+
+
+def test_positions_alone_are_those_of_the_rollout(iiwa: tuple[TwinModel, Motion]) -> None:
+    model, motion = iiwa
+    motions, values = [motion, sweeping(7, 0.4, seed=3)], many(model, 5)
+    together, lost = positions(model, motions, values)
+    full = rollout(model, motions, values)
+    np.testing.assert_array_equal(together, np.concatenate([each.position for each in full], axis=1))
+    assert lost.shape == (5,)
+    assert not lost.any()
 
 
 def test_a_lane_that_diverges_after_its_last_output_has_not_diverged() -> None:
