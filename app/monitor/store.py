@@ -60,7 +60,8 @@ class Retained:
 async def find_due(connection: AsyncConnection, now: datetime) -> list[Due]:
     """Robots with an active version of which there is new telemetry, or a new version, or none any more for a while.
 
-    One probe of an index for each robot with an active version; nothing is read of telemetry itself.
+    Those heard of last come first: a monitor that is new to a large fleet begins with who is there. One probe of an
+    index for each robot with an active version; nothing is read of telemetry itself.
     """
     latest = (
         select(recordings.c.last_ns)
@@ -93,6 +94,7 @@ async def find_due(connection: AsyncConnection, now: datetime) -> list[Due]:
                 and_(drift.c.state != "stale", drift.c.telemetry_at < now - timedelta(seconds=STALE_AFTER_S)),
             ),
         )
+        .order_by(latest.c.last_ns.desc())
     )
     return [_due(row) for row in await connection.execute(statement)]
 
