@@ -16,7 +16,7 @@ import numpy as np
 from app.calibration.dataset import Stretch
 from app.telemetry import FloatArray, IntArray
 from app.twin.model import TwinModel
-from app.twin.rollout import rollout
+from app.twin.rollout import positions
 
 HUBER = 2.5
 """Residuals beyond this many standard deviations count linearly (Huber 1964)."""
@@ -67,17 +67,14 @@ def residuals(model: TwinModel, stretches: Sequence[Stretch], values: FloatArray
         stretches: the data.
         values: shape (P, K).
     """
-    trajectories = rollout(model, [stretch.motion for stretch in stretches], values)
+    error, diverged = positions(model, [stretch.motion for stretch in stretches], values)
     measured = np.concatenate([stretch.position for stretch in stretches])
     seen = ~np.isnan(measured)
     edges = np.concatenate([[0], np.cumsum([len(stretch.position) for stretch in stretches])])
-    error = np.empty((len(values), *measured.shape))
-    diverged = np.zeros(len(values), dtype=np.bool_)
-    for trajectory, start, stop in zip(trajectories, edges[:-1], edges[1:], strict=True):
-        error[:, start:stop] = trajectory.position - measured[start:stop]
-        diverged |= trajectory.diverged
-    error = np.where(np.isnan(error), _DIVERGED_RAD, error)
-    error *= seen
+    for p in range(len(error)):  # in place: for long logs this is most of a fit's memory
+        error[p] -= measured
+        error[p][np.isnan(error[p])] = _DIVERGED_RAD
+        error[p] *= seen
     return Residuals(error, seen, tuple(edges.tolist()), diverged)
 
 
