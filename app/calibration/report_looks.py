@@ -20,6 +20,9 @@ from app.twin.description import Description
 from app.twin.model import TwinModel
 
 LONGEST_S: Final = 8.0
+LEAST_S: Final = 1.0
+RUNS: Final = 4
+"""Runs that the longest stretch is cut into, where they are neither longer nor shorter than these."""
 SHORTEST_S: Final = 0.5
 SPANS: Final = 24
 BINS: Final = 40
@@ -55,7 +58,8 @@ def horizon_of(model: TwinModel, parts: Sequence[Stretch], values: FloatArray) -
         parts: stretches to judge by, cut into runs of equal length.
         values: the twin's, shape (K,).
     """
-    window = min(LONGEST_S, max((part.duration_s for part in parts), default=0.0))
+    longest = max((part.duration_s for part in parts), default=0.0)
+    window = min(LONGEST_S, longest, max(LEAST_S, longest / RUNS))
     windows = [
         run
         for part in parts
