@@ -17,6 +17,7 @@ from app.calibration.dataset import Dataset, Stretch
 from app.calibration.residual import HUBER, estimate_noise, residuals
 from app.calibration.sensors import sensor_noise
 from app.calibration.solver import Solution
+from app.calibration.standing import free_of, still_joints
 from app.telemetry import FloatArray, IntArray
 from app.twin import friction
 from app.twin.actuator import FEED_FORWARD, TARGET
@@ -84,7 +85,7 @@ def take_leftover(dataset: Dataset, solution: Solution) -> Leftover:
         solution: the twin.
     """
     model, values = dataset.model, solution.values
-    fitted = [i for i, spec in enumerate(model.specs) if spec.fitted]
+    fitted = free_of(model, still_joints(dataset))
     moved = sorted({*fitted, *(i for i, spec in enumerate(model.specs) if suspected(spec))})
     parts = [*dataset.train, *dataset.holdout]
     numbers = sum(len(part.position) for part in parts) * len(model.joints) * (len(moved) + 2)

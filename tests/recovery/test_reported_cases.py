@@ -11,11 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import lxml.html
 import numpy as np
 import pytest
 
 from app.calibration.fit import calibrate
 from app.calibration.types import FitRequest
+from app.errors import FitImpossibleError
 from app.twin.declaration import RobotDeclaration
 from app.twin.description import Description, parse_urdf
 from app.twin.document import TwinDraft
@@ -39,8 +41,15 @@ def arm(shared: Path) -> Description:
     return parse_urdf((shared / "cases" / "urdf" / "ok_two_link.urdf").read_bytes())
 
 
+MASSES_KNOWN = {"frozen": {"link/*/mass_kg": 0.5, "link/*/com_[xy]_m": 0.0, "link/*/com_z_m": 0.1}}
+
+
 def fitted(shared: Path, arm: Description, truth: dict[str, Any], case: str, **declared: Any) -> TwinDraft:
-    """The case's log under declared gains and masses."""
+    """The case's log under declared gains and, unless told otherwise, known masses."""
+    return calibrate(request(shared, arm, truth, case, **declared), lambda _: None).draft
+
+
+def request(shared: Path, arm: Description, truth: dict[str, Any], case: str, **declared: Any) -> FitRequest:
     declaration = RobotDeclaration.model_validate(
         {
             "schema": "twincal.robot/1",
@@ -51,12 +60,11 @@ def fitted(shared: Path, arm: Description, truth: dict[str, Any], case: str, **d
                 "kp": dict(zip(JOINTS, truth["kp"], strict=True)),
                 "kd": dict(zip(JOINTS, truth["kd"], strict=True)),
             },
-            "fit": {"frozen": {"link/*/mass_kg": 0.5, "link/*/com_[xy]_m": 0.0, "link/*/com_z_m": 0.1}},
+            "fit": MASSES_KNOWN,
             **declared,
         }
     )
-    request = FitRequest(declaration, arm, (assemble(lines(shared, case)),), (), 0, 600.0, None)
-    return calibrate(request, lambda _: None).draft
+    return FitRequest(declaration, arm, (assemble(lines(shared, case)),), (), 0, 600.0, None)
 
 
 @pytest.mark.slow
@@ -111,6 +119,10 @@ def test_a_joint_that_stands_still_is_named_and_left_unknown_and_the_other_is_fi
     assert elbow.verdict == "identified"
     verdicts = {draft.parameters[f"joint/shoulder/{kind}"].verdict for kind in DRIVETRAIN}
     assert "identified" not in verdicts
+    for link, mass in (("upper", 1.2), ("lower", 0.8)):
+        found = draft.parameters[f"link/{link}/mass_kg"]
+        assert found.sd is not None
+        assert abs(found.value - mass) < 2.5 * found.sd
 
 
 @pytest.mark.slow
@@ -127,3 +139,95 @@ def test_t19_commands_that_were_lost_make_a_poor_twin_and_wide_intervals(
         assert wide is not None
         assert narrow is not None
         assert wide > 20.0 * narrow
+    assert any("of its rows are missing" in warning for warning in draft.quality.warnings)
+
+
+# --- what a twin lacks ------------------------------------------------------------------------------------------------
+
+
+def figure(text: str, before: str, after: str) -> float:
+    """The number between two words of a warning."""
+    return float(text.split(before)[1].split(after, maxsplit=1)[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("declared", [{}, {"fit": {}}], ids=["masses known", "masses fitted"])
+def test_t22_a_payload_picked_up_half_way_is_named_with_link_and_time_and_makes_a_poor_twin(
+    shared: Path, arm: Description, truth: dict[str, Any], declared: dict[str, Any]
+) -> None:
+    quality = fitted(shared, arm, truth, "t22", **declared).quality
+    assert quality.grade == "poor"
+    text = quality.warnings[0]
+    assert text.startswith("the mass of link lower rises by about ")
+    assert "as if a payload was picked up; no one set of parameters is right for both" in text
+    assert figure(text, " kg at ", " s of case") == pytest.approx(3.0, abs=0.3)
+
+
+@pytest.mark.slow
+def test_t21_friction_that_warms_up_is_named_and_keeps_the_grade_from_good(
+    shared: Path, arm: Description, truth: dict[str, Any]
+) -> None:
+    quality = fitted(shared, arm, truth, "t21", fit={}).quality
+    assert quality.grade in ("fair", "poor")
+    text = quality.warnings[0]
+    assert text.startswith("the Coulomb friction of ")
+    assert "from beginning to end, as when it warms up" in text
+    assert 20.0 < figure(text, "falls by about ", " %") < 70.0
+
+
+@pytest.mark.slow
+def test_t25_an_averaging_filter_is_no_delay(shared: Path, arm: Description, truth: dict[str, Any]) -> None:
+    draft = fitted(shared, arm, truth, "t25", fit={})
+    assert draft.quality.grade != "good"
+    filtered = [text for text in draft.quality.warnings if "as if averaged over about " in text]
+    # a twin with a first-order lag has taken up a part of it
+    if draft.structure.lag == "delay":
+        assert "a filter between command and controller, which no delay explains" in filtered[0]
+        assert figure(filtered[0], "averaged over about ", " ms") == pytest.approx(150.0, rel=0.2)
+
+
+@pytest.mark.slow
+def test_t13_readings_with_another_zero_than_the_commands_are_named_joint_by_joint(
+    shared: Path, arm: Description, truth: dict[str, Any]
+) -> None:
+    draft = fitted(shared, arm, truth, "t13")
+    assert draft.quality.grade == "poor"
+    shifted = [text for text in draft.quality.warnings if "readings and commands have different zeros" in text]
+    by_joint = {text.split(" reads ")[0]: text for text in shifted}
+    assert set(by_joint) == set(JOINTS)
+    assert figure(by_joint["shoulder"], " reads ", " mrad more") == pytest.approx(110.0, rel=0.1)
+    assert figure(by_joint["elbow"], " reads ", " mrad less") == pytest.approx(70.0, rel=0.1)
+
+
+@pytest.mark.slow
+def test_t18_lost_packets_and_a_gap_are_told(shared: Path, arm: Description, truth: dict[str, Any]) -> None:
+    warnings = fitted(shared, arm, truth, "t18").quality.warnings
+    assert any("case: about 8 % of its rows are missing" in text for text in warnings)
+    assert "case: a gap of 1.51 s at 1.99 s; nothing is fitted across it" in warnings
+
+
+@pytest.mark.slow
+def test_t20_twelve_bits_make_a_good_twin_that_leaves_only_rounding(
+    shared: Path, arm: Description, truth: dict[str, Any]
+) -> None:
+    quality = fitted(shared, arm, truth, "t20").quality
+    assert quality.grade == "good"
+    assert quality.holdout.rmse_mean < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("case", "missing"),
+    [
+        ("t16", "no joint moves in the training data"),
+        ("t24", "command_position is missing"),
+        ("t14", "no joint's values can be right"),
+    ],
+)
+def test_a_fit_that_is_impossible_ends_with_a_report_of_what_is_missing(
+    shared: Path, arm: Description, truth: dict[str, Any], case: str, missing: str
+) -> None:
+    with pytest.raises(FitImpossibleError, match=missing) as refused:
+        calibrate(request(shared, arm, truth, case), lambda _: None)
+    page = " ".join(str(text) for text in lxml.html.fromstring(refused.value.report_html).itertext())
+    assert missing in page
+    assert "don't allow a fit" in page
