@@ -120,7 +120,8 @@ async def _watch(url: str, options: MonitorOptions, metrics: tuple[str, int] | N
 
     stop = _stop_on_signals()
     served = None if metrics is None else serve(*metrics, url)
-    engine = create_engine(url, pool_size=POOL_SIZE)
+    # A look that meets a dead connection is made again in the next pass: not worth three round trips of every one.
+    engine = create_engine(url, pool_size=POOL_SIZE, pre_ping=False)
     try:
         await Monitor(engine, options).run(stop)
     finally:

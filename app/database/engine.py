@@ -20,12 +20,14 @@ _CONNECT_WAIT_S: Final = 10.0
 _DRIVERS: Final = frozenset({"postgresql", "postgres", "postgresql+asyncpg"})
 
 
-def create_engine(url: str, *, pool_size: int = _POOL_SIZE) -> AsyncEngine:
+def create_engine(url: str, *, pool_size: int = _POOL_SIZE, pre_ping: bool = True) -> AsyncEngine:
     """An engine with a pool of connections; none is opened yet.
 
     Args:
         url: `postgresql://user:password@host:port/database`.
         pool_size: connections kept; half as many again, and at least ten, may be opened besides when all are in use.
+        pre_ping: whether a connection is tried before it is given out: a server that was restarted leaves dead ones in
+            the pool, and one round trip finds out. Without it the first that meets one of them fails.
 
     Raises:
         ServiceError: if the URL isn't Postgres'. The message never holds the password.
@@ -35,8 +37,7 @@ def create_engine(url: str, *, pool_size: int = _POOL_SIZE) -> AsyncEngine:
         pool_size=pool_size,
         max_overflow=max(_POOL_OVERFLOW, pool_size // 2),
         pool_timeout=_POOL_WAIT_S,
-        # A server that was restarted leaves dead connections in the pool; one round trip finds out.
-        pool_pre_ping=True,
+        pool_pre_ping=pre_ping,
         json_serializer=_to_json,
         json_deserializer=orjson.loads,
         connect_args={"timeout": _CONNECT_WAIT_S, "server_settings": {"application_name": "twincal", "jit": "off"}},

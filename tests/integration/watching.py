@@ -16,13 +16,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from app.calibration import versions
 from app.calibration.audit import Move
 from app.calibration.versions import Origin
+from app.database.engine import create_engine
 from app.ingest.broker import BrokerAddress
 from app.ingest.encode import encode_msgpack
 from app.ingest.intake import Accepted, Intake, Message
 from app.ingest.packet import Limits
 from app.ingest.replay import split
 from app.ingest.writer import Writer
-from app.monitor.service import Monitor, MonitorOptions
+from app.monitor.service import POOL_SIZE, Monitor, MonitorOptions
 from app.monitor.state import DRIFTED_S
 from app.monitor.watch import Consider
 from app.registry.descriptions import put_robot_description
@@ -176,17 +177,19 @@ async def watched_robot(engine: AsyncEngine, name: str, **fields: Any) -> Watche
 async def monitoring(
     engine: AsyncEngine, mqtt_url: str | None = None, react: Consider | None = None, **options: Any
 ) -> AsyncIterator[Monitor]:
-    """A monitor in this process, ended in good order."""
+    """A monitor in this process, on connections of its own as the command line makes them; ended in good order."""
     broker = None if mqtt_url is None else BrokerAddress.parse(mqtt_url)
     told = MonitorOptions(**({"interval_s": 0.2, "history_s": 0.0, "broker": broker} | options))
     stop = asyncio.Event()
-    monitor = Monitor(engine, told) if react is None else Monitor(engine, told, react)
+    own = create_engine(engine.url.render_as_string(hide_password=False), pool_size=POOL_SIZE, pre_ping=False)
+    monitor = Monitor(own, told) if react is None else Monitor(own, told, react)
     task = asyncio.create_task(monitor.run(stop))
     try:
         yield monitor
     finally:
         stop.set()
         await asyncio.wait_for(task, 20.0)
+        await own.dispose()
 
 
 async def until_seen(engine: AsyncEngine, robot: WatchedRobot) -> Drift:
