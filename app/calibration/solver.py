@@ -209,12 +209,14 @@ def _linearise(
     if careful:
         points.append(z + np.diag(np.where(z - DIFFERENCE < low, DIFFERENCE, -DIFFERENCE)))
     found = residuals(problem.model, problem.stretches, problem.to_values(np.vstack(points), base))
-    slopes = []
-    for side, moved in enumerate(points[1:]):
-        change = found.error[1 + side * len(z) : 1 + (side + 1) * len(z)] - found.error[0]
-        slopes.append(change.reshape(len(z), -1).T / np.diag(moved - z))
-    jacobian = slopes[0] if not careful else np.where(np.abs(slopes[0]) <= np.abs(slopes[1]), *slopes)
-    return _first(found, 1), jacobian
+    count = len(z)
+    for row, step in enumerate(np.concatenate([np.diag(moved - z) for moved in points[1:]]).tolist(), start=1):
+        found.error[row] -= found.error[0]  # in place: for long logs these are most of a fit's memory
+        found.error[row] /= step
+    slopes = found.error[1 : 1 + count].copy()
+    for slope, other in zip(slopes, found.error[1 + count :], strict=careful):
+        np.copyto(slope, other, where=np.abs(slope) > np.abs(other))
+    return _first(found, 1), slopes.reshape(count, -1).T
 
 
 def _improve(
@@ -268,4 +270,4 @@ def free_to_move(
 
 
 def _first(found: Residuals, count: int) -> Residuals:
-    return Residuals(found.error[:count], found.seen, found.edges, found.diverged[:count])
+    return Residuals(found.error[:count].copy(), found.seen, found.edges, found.diverged[:count])
