@@ -102,18 +102,28 @@ class _Search:
         self.factors = np.array([[p.rows[rows[0]] for rows in blocks] for p in patterns])
         rms = np.sqrt((leftover.error**2).sum(axis=0) / np.maximum((self.scale > 0.0).sum(axis=0), 1))
         self.white = rms < WHITE * leftover.noise
+        self._solve()
 
     def best(self) -> Found | None:
         """The suspicion that gains most of those that explain enough; from now on it is taken into account."""
         gains, sizes = self._gains()
+        before = (self._left(None) ** 2).sum(axis=0)
+        # a smaller gain explains too little of every joint's error; half, for one joint may gain what another loses
+        least = max(WORTH_A_LOOK, 0.25 * SHARE * float(before.min()))
+        looked_at: set[tuple[int, str]] = set()
         for flat in np.argsort(-gains, axis=None, kind="stable").tolist():
             s, p = divmod(flat, len(self.patterns))
-            if gains[s, p] < WORTH_A_LOOK:
+            pattern = self.patterns[p]
+            if gains[s, p] < least:
                 return None
-            if not self._material(self.suspicions[s], self.patterns[p], float(sizes[s, p])):
+            # of each suspicion one look at each way to go over time: its best
+            if (s, pattern.when) in looked_at or not self._material(self.suspicions[s], pattern, float(sizes[s, p])):
                 continue
-            pattern = self._sharpened(s, self.patterns[p])
-            found = self._found(s, pattern)
+            looked_at.add((s, pattern.when))
+            if self._found(s, pattern, before) is None:
+                continue
+            pattern = self._sharpened(s, pattern)
+            found = self._found(s, pattern, before)
             if found is not None:
                 self._take(s, pattern)
                 return found
@@ -121,21 +131,22 @@ class _Search:
 
     def _gains(self) -> tuple[FloatArray, FloatArray]:
         """Log-likelihood gained and size of every suspicion at every pattern, shape (S, patterns) each."""
-        H, jr = self._normal()
-        inverse = np.linalg.inv(H)
         cross = np.stack([self.columns[rows].T @ self.free[rows] for rows in self.rows])
         own = np.stack([(self.columns[rows] ** 2).sum(axis=0) for rows in self.rows])
         pull = np.stack([self.columns[rows].T @ self.error[rows] for rows in self.rows])
         whole = self.factors**2 @ own
         u = np.einsum("pb,bsf->spf", self.factors, cross)
-        seen = whole.T - np.einsum("spf,fg,spg->sp", u, inverse, u, optimize=True)
-        slope = (self.factors @ pull).T - u @ (inverse @ jr)
+        seen = whole.T - np.einsum("spf,fg,spg->sp", u, self.inverse, u, optimize=True)
+        slope = (self.factors @ pull).T - u @ self.step
         blind = seen <= BLIND * np.maximum(whole.T, 1e-300)
         sizes = np.where(blind, 0.0, -slope / np.where(blind, 1.0, seen))
         return np.where(blind, 0.0, 0.5 * slope**2 / np.where(blind, 1.0, seen)), sizes
 
-    def _normal(self) -> tuple[FloatArray, FloatArray]:
-        return self.free.T @ self.free + np.diag(self.prior), self.free.T @ self.error + self.pull
+    def _solve(self) -> None:
+        """Where the free parameters would go if nothing else changed."""
+        hessian = self.free.T @ self.free + np.diag(self.prior)
+        self.inverse: FloatArray = np.asarray(np.linalg.inv(hessian), dtype=np.float64)
+        self.step: FloatArray = self.inverse @ (self.free.T @ self.error + self.pull)
 
     def _material(self, suspicion: Suspicion, pattern: Pattern, size: float) -> bool:
         of_a_parameter = suspicion.kind in ("coulomb", "damping", "gain", "mass", "offset", "latency")
@@ -157,37 +168,37 @@ class _Search:
             rows = (own & (t >= at)).astype(np.float64)
             if 0.0 < rows.sum() < own.sum():
                 tried.append(Pattern("step", pattern.log, at, rows))
-        return max(tried, key=lambda p: self._explains(s, p)[0])
+        return max(tried, key=lambda p: self._explains(self._column(s, p))[0])
 
-    def _explains(self, s: int, pattern: Pattern) -> tuple[float, float, FloatArray]:
-        """Gain, size, and what is left over then, shape (N·n,)."""
-        H, jr = self._normal()
-        g = self._column(s, pattern)
-        solved = np.linalg.solve(H, np.stack([self.free.T @ g, jr], axis=1))
-        seen = float(g @ g - (self.free.T @ g) @ solved[:, 0])
-        slope = float(g @ self.error - (self.free.T @ g) @ solved[:, 1])
-        if seen <= 0.0:
-            return 0.0, 0.0, self.error
-        size = -slope / seen
-        left = self.error + size * g - self.free @ (solved[:, 1] + size * solved[:, 0])
-        return 0.5 * slope**2 / seen, size, left
+    def _explains(self, column: FloatArray) -> tuple[float, float, FloatArray]:
+        """Gain and size of a column, and the free parameters' step per unit of it, shape (F,)."""
+        along = self.free.T @ column
+        taken = self.inverse @ along
+        seen = float(column @ column - along @ taken)
+        slope = float(column @ self.error - along @ self.step)
+        return (0.5 * slope**2 / seen, -slope / seen, taken) if seen > 0.0 else (0.0, 0.0, taken)
+
+    def _left(self, column: FloatArray | None) -> FloatArray:
+        """What is left over, weighed, once a column has its best size, shape (N, n)."""
+        left = self.error - self.free @ self.step
+        if column is not None:
+            _, size, taken = self._explains(column)
+            left += size * (column - self.free @ taken)
+        return left.reshape(self.scale.shape)
 
     def _column(self, s: int, pattern: Pattern) -> FloatArray:
         n = self.scale.shape[1]
         column: FloatArray = self.columns[:, s] * np.repeat(pattern.rows, n)
         return column
 
-    def _found(self, s: int, pattern: Pattern) -> Found | None:
-        suspicion, shape = self.suspicions[s], self.scale.shape
-        _, size, left = self._explains(s, pattern)
-        H, jr = self._normal()
-        before = (self.error - self.free @ np.linalg.solve(H, jr)).reshape(shape)
-        total = (before**2).sum(axis=0)
-        shares = 1.0 - (left.reshape(shape) ** 2).sum(axis=0) / np.maximum(total, 1e-300)
+    def _found(self, s: int, pattern: Pattern, before: FloatArray) -> Found | None:
+        suspicion, column = self.suspicions[s], self._column(s, pattern)
+        _, size, _ = self._explains(column)
+        shares = 1.0 - (self._left(column) ** 2).sum(axis=0) / np.maximum(before, 1e-300)
         shares[self.white] = 0.0
         j = int(np.argmax(shares))
         # its weights say how many samples a joint's errors are worth: squared and summed, about one each
-        worth = float((self.error.reshape(shape)[:, j] ** 2).sum())
+        worth = float((self.error.reshape(self.scale.shape)[:, j] ** 2).sum())
         gain = -0.5 * worth * float(np.log(max(1.0 - shares[j], BLIND)))
         if gain < GAIN or shares[j] < SHARE or not self._material(suspicion, pattern, size):
             return None
@@ -208,6 +219,7 @@ class _Search:
         self.free = np.column_stack([self.free, self._column(s, pattern)])
         # found, hence free to have any size
         self.prior, self.pull = np.append(self.prior, BLIND), np.append(self.pull, 0.0)
+        self._solve()
 
 
 def _length(size: float) -> float:

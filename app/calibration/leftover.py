@@ -27,7 +27,7 @@ from app.twin.rollout import Motion, rollout
 
 SMOOTHED_S: Final = 0.1
 """Length of the moving average tried on the commands [s]; what it changes grows with the length squared."""
-MOST_NUMBERS: Final = 6_000_000
+MOST_NUMBERS: Final = 2_000_000
 """Entries of the table of slopes; of longer data, every k-th sample is looked at."""
 _STEP: Final = 1e-4
 """Finite-difference step, in prior standard deviations."""
@@ -96,6 +96,7 @@ def take_leftover(dataset: Dataset, solution: Solution) -> Leftover:
     sets[np.arange(len(moved)) + 1, moved] += steps
     found = residuals(model, parts, sets)
     slopes = (found.error[1:] - found.error[0]) / steps[:, None, None]
+    slopes[found.diverged[1:]] = 0.0  # a neighbour that ran away has no slope
     spread = np.array([_spread(model.specs[i], values[i]) for i in fitted])
     columns = [moved.index(i) for i in fitted]
     noise = estimate_noise(found, 0, np.full(len(model.joints), _SMALLEST_STEP))
@@ -103,6 +104,7 @@ def take_leftover(dataset: Dataset, solution: Solution) -> Leftover:
     kappa = np.maximum(solution.noise.kappa / stride, 1.0)
     logs = tuple(sorted({part.log for part in parts}))
     plain = rollout(model, [part.motion for part in parts], values[None, :])
+    ran_away = np.isnan(np.concatenate([p.position[0] for p in plain]))
     smooth = rollout(model, [smoothed(part.motion, SMOOTHED_S) for part in parts], values[None, :])
     change = np.concatenate([s.position[0] - p.position[0] for s, p in zip(smooth, plain, strict=True)])
     return Leftover(
@@ -113,9 +115,9 @@ def take_leftover(dataset: Dataset, solution: Solution) -> Leftover:
         log=np.concatenate([np.full(len(part.position), logs.index(part.log)) for part in parts]),
         t_s=np.concatenate([part.motion.t_out_s for part in parts]),
         measured=np.concatenate([part.position for part in parts]),
-        error=found.error[0],
+        error=np.where(ran_away, 0.0, found.error[0]),
         noise=_sensor_noise(parts, np.split(found.error[0], found.edges[1:-1])),
-        scale=found.seen * np.sqrt(huber / kappa) / noise.sd,
+        scale=np.where(ran_away, 0.0, found.seen * np.sqrt(huber / kappa) / noise.sd),
         position=np.nan_to_num(np.concatenate([p.position[0] for p in plain])),
         velocity=np.nan_to_num(np.concatenate([p.velocity[0] for p in plain])),
         free=np.moveaxis(slopes[columns], 0, 2) * spread,
