@@ -35,6 +35,10 @@ from app.twin.joint_map import apply_joint_map
 WINDOW_NS: Final = 3600 * 10**9
 """Length of the default window: the last hour with motion."""
 
+LEAD_S: Final = 0.2
+"""What is left unfitted where a window begins within a recording [s]: commands from before still reach the robot, and
+aren't there. Fitted all the same, the latency gets too short and every damping too high."""
+
 MOTION: Final = 0.01
 """A joint that comes no farther than this from where it ends hasn't moved [rad or m]."""
 
@@ -77,6 +81,7 @@ async def load_inputs(engine: AsyncEngine, job: Calibration) -> Inputs:
     fitted = [(s, r) for s, r in zip(chosen, train, strict=True) if r is not None]
     if not fitted:
         raise FitImpossibleError("the window holds no telemetry of this robot besides what is held out")
+    begins_within = span is not None and any(summary.span.from_ns < span.from_ns for summary, _ in fitted)
     request = FitRequest(
         declaration=declaration,
         description=description,
@@ -85,6 +90,7 @@ async def load_inputs(engine: AsyncEngine, job: Calibration) -> Inputs:
         seed=job.request.seed,
         budget_s=job.request.budget_s,
         active=active,
+        from_s=LEAD_S if begins_within else None,
         holdout_fraction=job.request.holdout.fraction or DEFAULT_HOLDOUT_FRACTION,
     )
     ids = tuple(summary.id for summary, _ in fitted) + tuple(summary.id for summary in held)

@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import UUID
 
 import httpx
 import orjson
@@ -16,6 +17,8 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+from app.calibration.jobs import read
+from app.calibration.selection import LEAD_S, load_inputs
 from app.database.tables import trials
 from app.twin.document import read_document
 from tests import entries
@@ -221,6 +224,18 @@ async def test_the_default_window_is_the_hour_before_the_robot_last_moved(
     provenance = (await api.get(f"/v1/robots/{ROBOT}/twin")).json()["provenance"]
     assert provenance["recordings"] == [str(moved)]
     assert provenance["window"][1].startswith("2026-02-02T05:26:43.9")
+
+
+@pytest.mark.parametrize(("begin", "lead_s"), [("2026-02-02T02:40:01Z", LEAD_S), ("2026-02-02T02:00:00Z", None)])
+async def test_where_a_window_begins_within_a_recording_the_first_moment_is_not_fitted(
+    api: httpx.AsyncClient, engine: AsyncEngine, begin: str, lead_s: float | None
+) -> None:
+    await store_motion(engine)
+    window = {"from": begin, "to": "2026-02-02T04:00:00Z"}
+    calibration = UUID(await start(api, window=window))
+    async with engine.connect() as connection:
+        job = await read(connection, calibration)
+    assert (await load_inputs(engine, job)).request.from_s == lead_s
 
 
 async def test_a_robot_that_never_moved_is_told_so(api: httpx.AsyncClient, engine: AsyncEngine) -> None:
