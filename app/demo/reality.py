@@ -162,6 +162,13 @@ def build_model(
     description: Description, gains: Mapping[str, Gains], truth: Truth, step_ns: int = STEP_NS
 ) -> mujoco.MjModel:
     """The true robot as a MuJoCo model; actuator i holds joint i, its control is the target angle."""
+    return build_spec(description, gains, truth, step_ns).compile()
+
+
+def build_spec(
+    description: Description, gains: Mapping[str, Gains], truth: Truth, step_ns: int = STEP_NS
+) -> mujoco.MjSpec:
+    """What `build_model` compiles."""
     step_s = step_ns * 1e-9
     spec = mujoco.MjSpec()
     spec.option.timestep = step_s
@@ -180,7 +187,7 @@ def build_model(
             bodies[joint.child] = body
             if joint.type != "fixed":
                 _add_joint(spec, body, joint, (gains[joint.name], truth, step_s))
-    return spec.compile()
+    return spec
 
 
 def _add_body(parent: mujoco.MjsBody, description: Description, link: str, truth: Truth) -> mujoco.MjsBody:
