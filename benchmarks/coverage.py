@@ -44,6 +44,18 @@ FRICTIONS = {
     "load": Structure("coulomb+viscous+load"),
 }
 NOISES = ("white", "rounded", "heavy-tailed")
+KINDS = (
+    "armature",
+    "viscous_damping",
+    "coulomb_friction",
+    "breakaway_friction",
+    "stribeck_velocity",
+    "load_friction",
+    "encoder_offset",
+    "command_latency",
+    "mass",
+    "com",
+)
 ENCODER_STEP_RAD = 2.0 * math.pi / 2**14
 GAINS = {"turn": Gains(150.0, 8.0), "shoulder": Gains(150.0, 8.0), "elbow": Gains(60.0, 3.0)}
 _TURN = """<link name="column"><inertial><origin xyz="0.02 0 0.2"/><mass value="2.0"/>
@@ -174,7 +186,8 @@ def _by_mujoco(robot: Robot, targets: FloatArray) -> FloatArray:
     t_ns = np.round(np.arange(len(targets)) / RATE_HZ * 1e9).astype(np.int64)
     commands = Commands(t_ns, tuple(joints), targets - offset)
     followed = simulate(_true(robot.description, value), GAINS, truth, commands, step_ns=STEP_NS)
-    return followed.channels["position"][:, [followed.names.index(joint) for joint in joints]] + offset
+    order = [followed.names.index(joint) for joint in joints]
+    return np.asarray(followed.channels["position"][:, order] + offset)
 
 
 def _true(description: Description, value: Mapping[str, float]) -> Description:
@@ -192,9 +205,7 @@ def _true(description: Description, value: Mapping[str, float]) -> Description:
 def kind_of(name: str) -> str:
     """Last part of a name, without unit and axis."""
     last = name.rsplit("/", 1)[1]
-    kinds = ("armature", "viscous_damping", "coulomb_friction", "breakaway_friction", "stribeck_velocity")
-    kinds = (*kinds, "load_friction", "encoder_offset", "command_latency", "mass", "com")
-    return next(kind for kind in kinds if last.startswith(kind))
+    return next(kind for kind in KINDS if last.startswith(kind))
 
 
 def held(draft: TwinDraft, truth: Mapping[str, float]) -> list[tuple[str, bool]]:
