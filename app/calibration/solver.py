@@ -205,18 +205,24 @@ def _linearise(
     "see" a gauge. It is rare and rarely happens on both sides: a careful look takes the smaller slope of the two.
     """
     low, high = bounds
-    points = [z[None, :], z + np.diag(np.where(z + DIFFERENCE > high, -DIFFERENCE, DIFFERENCE))]
+    forward = z + np.diag(np.where(z + DIFFERENCE > high, -DIFFERENCE, DIFFERENCE))
+    found = residuals(problem.model, problem.stretches, problem.to_values(np.vstack([z[None, :], forward]), base))
+    slopes = _slopes(found.error[1:], found.error[0], np.diag(forward - z))
     if careful:
-        points.append(z + np.diag(np.where(z - DIFFERENCE < low, DIFFERENCE, -DIFFERENCE)))
-    found = residuals(problem.model, problem.stretches, problem.to_values(np.vstack(points), base))
-    count = len(z)
-    for row, step in enumerate(np.concatenate([np.diag(moved - z) for moved in points[1:]]).tolist(), start=1):
-        found.error[row] -= found.error[0]  # in place: for long logs these are most of a fit's memory
-        found.error[row] /= step
-    slopes = found.error[1 : 1 + count].copy()
-    for slope, other in zip(slopes, found.error[1 + count :], strict=careful):
-        np.copyto(slope, other, where=np.abs(slope) > np.abs(other))
-    return _first(found, 1), slopes.reshape(count, -1).T
+        backward = z + np.diag(np.where(z - DIFFERENCE < low, DIFFERENCE, -DIFFERENCE))
+        second = residuals(problem.model, problem.stretches, problem.to_values(backward, base))
+        others = _slopes(second.error, found.error[0], np.diag(backward - z))
+        for slope, other in zip(slopes, others, strict=True):
+            np.copyto(slope, other, where=np.abs(slope) > np.abs(other))
+    return _first(found, 1), slopes.reshape(len(z), -1).T
+
+
+def _slopes(moved: FloatArray, origin: FloatArray, steps: FloatArray) -> FloatArray:
+    """Errors of moved parameter sets to slopes, in place: for long logs they are most of a fit's memory."""
+    for error, step in zip(moved, steps.tolist(), strict=True):
+        np.subtract(error, origin, out=error)
+        np.divide(error, step, out=error)
+    return moved
 
 
 def _improve(
