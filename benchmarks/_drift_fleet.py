@@ -30,8 +30,6 @@ from app.twin.document import seal
 JOINTS: Final = ("shoulder_pitch", "elbow_pitch")
 RATE_HZ: Final = 200.0
 STEP_NS: Final = 500_000
-FIT_S: Final = 20.0
-"""Length of the motion a twin is fitted to; the last quarter is its hold-out."""
 LOOK_S: Final = 4.0
 """How often the monitor looks at a robot."""
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -131,11 +129,17 @@ class Robot:
         return looks(self.watched, _joined(parts, commands))
 
 
-def make_robot(seed: int, number: int) -> Robot:
-    """Draw a robot, let it move, and calibrate it."""
+def make_robot(seed: int, number: int, fit_s: float) -> Robot:
+    """Draw a robot, let it move, and calibrate it.
+
+    Args:
+        seed: of its fleet.
+        number: in its fleet.
+        fit_s: length of the motion its twin is fitted to; the last quarter is the hold-out.
+    """
     description = arm()
     truth = draw_truth(description, seed, number)
-    motion = excitation(description, 1000 * seed + number, FIT_S)
+    motion = excitation(description, 1000 * seed + number, fit_s)
     request = FitRequest(
         declaration=declaration(),
         description=description,
