@@ -6,6 +6,7 @@ smoothed over a tenth of a second gives what a filter between command and contro
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from app.calibration.dataset import Dataset, Stretch
+from app.calibration.dataset import Dataset, Stretch, cut_stretch
 from app.calibration.residual import HUBER, estimate_noise, residuals
 from app.calibration.sensors import sensor_noise
 from app.calibration.solver import Solution
@@ -29,6 +30,9 @@ SMOOTHED_S: Final = 0.1
 """Length of the moving average tried on the commands [s]; what it changes grows with the length squared."""
 MOST_NUMBERS: Final = 2_000_000
 """Entries of the table of slopes; of longer data, every k-th sample is looked at."""
+MOST_S: Final = 120.0
+WINDOW_S: Final = 8.0
+"""Of longer data, windows of this length are looked at, spread over all of it, so many seconds in all."""
 _STEP: Final = 1e-4
 """Finite-difference step, in prior standard deviations."""
 _SMALLEST_STEP: Final = 1e-9
@@ -87,7 +91,7 @@ def take_leftover(dataset: Dataset, solution: Solution) -> Leftover:
     model, values = dataset.model, solution.values
     fitted = free_of(model, still_joints(dataset))
     moved = sorted({*fitted, *(i for i, spec in enumerate(model.specs) if suspected(spec))})
-    parts = [*dataset.train, *dataset.holdout]
+    parts = _enough([*dataset.train, *dataset.holdout])
     numbers = sum(len(part.position) for part in parts) * len(model.joints) * (len(moved) + 2)
     stride = max(1, -(-numbers // MOST_NUMBERS))
     parts = [_thinned(part, stride) for part in parts]
@@ -154,6 +158,21 @@ def smoothed(motion: Motion, length_s: float) -> Motion:
     averaged[:, :, kinds] = ((total(at + length_s / 2) - total(at - length_s / 2)) / length_s)[:, :, kinds]
     # a row holds until the next: half a row earlier, it is right on average
     return replace(motion, t_s=at - 0.5 * step, command=averaged)
+
+
+def _enough(parts: Sequence[Stretch]) -> list[Stretch]:
+    """All stretches, or windows spread evenly over them where they are long."""
+    total_s = sum(part.duration_s for part in parts)
+    if total_s <= MOST_S:
+        return list(parts)
+    windows: list[Stretch] = []
+    for part in parts:
+        count = max(1, round(part.duration_s / WINDOW_S))
+        edges = np.linspace(part.motion.begin_s, float(part.motion.t_out_s[-1]), count + 1).tolist()
+        windows += [cut_stretch(part.commanded, begin, end) for begin, end in itertools.pairwise(edges)]
+    windows = [window for window in windows if len(window.position) > 1]
+    chosen = np.linspace(0, len(windows) - 1, max(1, round(len(windows) * MOST_S / total_s)))
+    return [windows[i] for i in np.unique(chosen.round().astype(int)).tolist()]
 
 
 def _thinned(part: Stretch, stride: int) -> Stretch:

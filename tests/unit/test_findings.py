@@ -203,6 +203,25 @@ def test_a_log_with_another_payload_is_named() -> None:
     assert "as with another payload" in finding.text
 
 
+def test_of_a_long_log_windows_all_over_it_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftover, "MOST_S", 24.0)
+    model = hinge()
+    before, after = model.values(PLANTED), model.values(PLANTED | {MASS: 3.5})
+    dataset, solution = fitted(model, followed(model, [(40.0, before), (60.0, after)]))
+    (finding, *_) = look(dataset, solution)
+    seen_s = leftover.take_leftover(dataset, solution).t_s
+    assert len(seen_s) == pytest.approx(24.0 * RATE_HZ, rel=0.2)
+    assert seen_s[0] < 1.0
+    assert seen_s[-1] > 59.0
+    assert "a payload was picked up" in finding.text
+    # between the last window before it and the first one after
+    assert 36.0 < figure_at(finding) < 53.0
+
+
+def figure_at(finding: Finding) -> float:
+    return float(finding.text.split(" kg at ")[1].split(" s")[0])
+
+
 def test_the_time_of_a_long_log_does_not_cost_memory_without_end() -> None:
     model = arm()
     dataset, solution = fitted(model, followed(model, [(12.0, model.values(ARM))]))
