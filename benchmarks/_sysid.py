@@ -35,16 +35,16 @@ class Peer:
         description: of the arm.
         start: parameters by their name in a twin document.
         scaled: whether it scales its parameters by its Jacobian (`x_scale="jac"`), which is not its default.
-        visited: wall time since the start [s] and parameters of every point it evaluated by itself.
+        visited: wall time and processor time since the start [s] and parameters of every point it evaluated by itself.
     """
 
     description: Description
     start: Mapping[str, float]
     scaled: bool
-    visited: list[tuple[float, FloatArray]] = field(default_factory=list)
+    visited: list[tuple[float, float, FloatArray]] = field(default_factory=list)
 
-    def fit(self, recording: Recording) -> float:
-        """Fit; how long it took [s]."""
+    def fit(self, recording: Recording) -> None:
+        """Fit; the last point visited is where it ends."""
         spec = self._spec()
         model = spec.compile()
         control, initial = _inputs(model, recording)
@@ -62,12 +62,15 @@ class Peer:
             allow_missing_sensors=True,
         )
         residual = sysid.build_residual_fn(models_sequences=[sequence], enabled_observations=states)
-        began = time.monotonic()
+        began, used = time.monotonic(), time.process_time()
+
+        def visit(x: FloatArray) -> None:
+            self.visited.append((time.monotonic() - began, time.process_time() - used, np.array(x).ravel()))
 
         def watched(x: FloatArray, params: Any, **more: Any) -> Any:
             found = residual(x, params, **more)
             if x.ndim == 1 or x.shape[1] == 1:
-                self.visited.append((time.monotonic() - began, np.array(x).ravel()))
+                visit(x)
             return found
 
         options = {"x_scale": "jac"} if self.scaled else {}
@@ -75,9 +78,7 @@ class Peer:
             _, result = sysid.optimize(
                 self._parameters(), watched, optimizer="mujoco", verbose=False, max_iters=MOST_ITERATIONS, **options
             )
-        seconds = time.monotonic() - began
-        self.visited.append((seconds, np.array(result.x)))
-        return seconds
+        visit(result.x)
 
     def error(self, x: FloatArray, recording: Recording) -> float:
         """RMS difference of a free run to a recording, mean over joints [rad]."""

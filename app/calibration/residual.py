@@ -118,7 +118,7 @@ def block_starts(stretches: Sequence[Stretch]) -> IntArray:
     return np.array(starts, dtype=np.int64)
 
 
-def count_as_one(found: Residuals, jacobian: FloatArray, noise: Noise, blocks: IntArray) -> FloatArray:
+def count_as_one(found: Residuals, jacobian: FloatArray, noise: Noise, blocks: IntArray, rounds: int = 1) -> FloatArray:
     """How many samples of each joint count as one: κ, shape (n,).
 
     The pull of the data on the parameters is the score g = Jᵀr/σ². Were samples independent, its covariance over blocks
@@ -131,6 +131,7 @@ def count_as_one(found: Residuals, jacobian: FloatArray, noise: Noise, blocks: I
         jacobian: by parameters in units of their prior's standard deviation, shape (N·n, F).
         noise: the standard deviations, and the last κ, which says which directions the prior holds.
         blocks: first sample of each block.
+        rounds: how often κ is found anew with the last κ.
     """
     samples, joints = found.seen.shape
     J = jacobian.reshape(samples, joints, -1)
@@ -142,13 +143,16 @@ def count_as_one(found: Residuals, jacobian: FloatArray, noise: Noise, blocks: I
         scores -= scores.mean(axis=0)
         meats.append(scores.T @ scores * len(blocks) / max(len(blocks) - 1, 1))
         breads.append((J[:, j] * weight[:, j, None]).T @ J[:, j])
-    information = sum(bread / k for bread, k in zip(breads, noise.kappa, strict=True))
-    covariance = np.linalg.inv(information + np.eye(J.shape[2]))
-    kappa = [
-        float(np.trace(covariance @ meat)) / max(float(np.trace(covariance @ bread)), 1e-300)
-        for meat, bread in zip(meats, breads, strict=True)
-    ]
-    return np.maximum(np.array(kappa, dtype=np.float64), 1.0)
+    kappa = noise.kappa
+    for _ in range(rounds):
+        information = sum(bread / k for bread, k in zip(breads, kappa, strict=True))
+        covariance = np.linalg.inv(information + np.eye(J.shape[2]))
+        ratios = [
+            float(np.trace(covariance @ meat)) / max(float(np.trace(covariance @ bread)), 1e-300)
+            for meat, bread in zip(meats, breads, strict=True)
+        ]
+        kappa = np.maximum(np.array(ratios, dtype=np.float64), 1.0)
+    return kappa
 
 
 def weights(found: Residuals, index: int, noise: Noise) -> FloatArray:

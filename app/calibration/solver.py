@@ -38,6 +38,7 @@ MOST_BEND = 0.4
 """Half the acceleration over the step, beyond which the curvature isn't believed (Transtrum and Sethna: 0.75 / 2)."""
 FIRST_KAPPA = 30.0
 """Samples taken to count as one before there is a residual to tell."""
+KAPPA_ROUNDS = 3
 SETTLED = 0.02
 """The objective has settled when an iteration gains less than this (it is a log-likelihood: 0.5 is one sigma)."""
 
@@ -182,8 +183,7 @@ def solve(
         last = settled or done >= iterations
         current, jacobian = _linearise(problem, base, z, problem.bounds_at(z, base), careful=last and final)
         noise = replace(estimate_noise(current, 0, problem.floor), kappa=kappa)
-        for _ in range(3):
-            noise = replace(noise, kappa=count_as_one(current, jacobian, noise, blocks))
+        noise = replace(noise, kappa=count_as_one(current, jacobian, noise, blocks, KAPPA_ROUNDS))
         kappa = noise.kappa
         weight = weights(current, 0, noise).ravel()
         objective = float(misfit(current, noise)[0] + 0.5 * z @ z)
