@@ -81,19 +81,23 @@ class Leftover:
     smoothed: FloatArray
 
 
-def take_leftover(dataset: Dataset, solution: Solution) -> Leftover:
+def take_leftover(
+    dataset: Dataset, solution: Solution, most_s: float = MOST_S, most_numbers: int = MOST_NUMBERS
+) -> Leftover:
     """Simulate all data with the twin and its neighbours.
 
     Args:
         dataset: fitted and held-out stretches; the latter only judge.
         solution: the twin.
+        most_s: data looked at, at most [s].
+        most_numbers: entries of the table of slopes, at most.
     """
     model, values = dataset.model, solution.values
     fitted = free_of(model, still_joints(dataset))
     moved = sorted({*fitted, *(i for i, spec in enumerate(model.specs) if suspected(spec))})
-    parts = _enough([*dataset.train, *dataset.holdout])
+    parts = _enough([*dataset.train, *dataset.holdout], most_s)
     numbers = sum(len(part.position) for part in parts) * len(model.joints) * (len(moved) + 2)
-    stride = max(1, -(-numbers // MOST_NUMBERS))
+    stride = max(1, -(-numbers // most_numbers))
     parts = [_thinned(part, stride) for part in parts]
     steps = np.array([_step(model.specs[i], values[i]) for i in moved])
     sets = np.repeat(values[None, :], len(moved) + 1, axis=0)
@@ -160,10 +164,10 @@ def smoothed(motion: Motion, length_s: float) -> Motion:
     return replace(motion, t_s=at - 0.5 * step, command=averaged)
 
 
-def _enough(parts: Sequence[Stretch]) -> list[Stretch]:
+def _enough(parts: Sequence[Stretch], most_s: float) -> list[Stretch]:
     """All stretches, or windows spread evenly over them where they are long."""
     total_s = sum(part.duration_s for part in parts)
-    if total_s <= MOST_S:
+    if total_s <= most_s:
         return list(parts)
     windows: list[Stretch] = []
     for part in parts:
@@ -171,7 +175,7 @@ def _enough(parts: Sequence[Stretch]) -> list[Stretch]:
         edges = np.linspace(part.motion.begin_s, float(part.motion.t_out_s[-1]), count + 1).tolist()
         windows += [cut_stretch(part.commanded, begin, end) for begin, end in itertools.pairwise(edges)]
     windows = [window for window in windows if len(window.position) > 1]
-    chosen = np.linspace(0, len(windows) - 1, max(1, round(len(windows) * MOST_S / total_s)))
+    chosen = np.linspace(0, len(windows) - 1, max(1, round(len(windows) * most_s / total_s)))
     return [windows[i] for i in np.unique(chosen.round().astype(int)).tolist()]
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.calibration import leftover
 from app.calibration.dataset import Dataset, Split
-from app.calibration.findings import Finding, Whiteness, coarse_joints, look, motion_share, sensors_of, whiteness
+from app.calibration.explanation import suspect
+from app.calibration.findings import Finding, Whiteness, coarse_joints, look, motion_share, sensors_of, told, whiteness
 from app.calibration.grade import grade
-from app.calibration.leftover import smoothed
+from app.calibration.leftover import smoothed, take_leftover
 from app.calibration.solver import Problem, Solution, solve
 from app.calibration.types import Acceptance
 from app.telemetry import FloatArray, Recording
@@ -203,13 +203,13 @@ def test_a_log_with_another_payload_is_named() -> None:
     assert "as with another payload" in finding.text
 
 
-def test_of_a_long_log_windows_all_over_it_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leftover, "MOST_S", 24.0)
+def test_of_a_long_log_windows_all_over_it_are_looked_at() -> None:
     model = hinge()
     before, after = model.values(PLANTED), model.values(PLANTED | {MASS: 3.5})
     dataset, solution = fitted(model, followed(model, [(40.0, before), (60.0, after)]))
-    (finding, *_) = look(dataset, solution)
-    seen_s = leftover.take_leftover(dataset, solution).t_s
+    looked_at = take_leftover(dataset, solution, most_s=24.0)
+    (finding, *_) = told(looked_at, suspect(looked_at))
+    seen_s = looked_at.t_s
     assert len(seen_s) == pytest.approx(24.0 * RATE_HZ, rel=0.2)
     assert seen_s[0] < 1.0
     assert seen_s[-1] > 59.0
@@ -225,9 +225,7 @@ def figure_at(finding: Finding) -> float:
 def test_the_time_of_a_long_log_does_not_cost_memory_without_end() -> None:
     model = arm()
     dataset, solution = fitted(model, followed(model, [(12.0, model.values(ARM))]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(leftover, "MOST_NUMBERS", 10_000)
-        thin = leftover.take_leftover(dataset, solution)
+    thin = take_leftover(dataset, solution, most_numbers=10_000)
     assert thin.free.size + sum(s.size for s in thin.slopes.values()) < 20_000
     assert thin.t_s[-1] > 11.0
 
