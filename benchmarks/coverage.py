@@ -180,7 +180,10 @@ def _by_mujoco(robot: Robot, targets: FloatArray) -> FloatArray:
         )
         for joint in joints
     }
-    truth = Truth(drives, {}, min(value["robot/command_latency_s"], 0.1), PERFECT_ENCODER, 0)
+    # Whole rows of latency are rows of the command, which is held: reality remembers 0.1 s of it.
+    late, rest_s = divmod(value["robot/command_latency_s"], 1.0 / RATE_HZ)
+    targets = np.vstack([np.repeat(targets[:1], int(late), axis=0), targets])[: len(targets)]
+    truth = Truth(drives, {}, rest_s, PERFECT_ENCODER, 0)
     # The controller sees what the encoder says: asked for a target, it holds the target less the offset.
     offset = np.array([value[f"joint/{joint}/encoder_offset_rad"] for joint in joints])
     t_ns = np.round(np.arange(len(targets)) / RATE_HZ * 1e9).astype(np.int64)
@@ -208,15 +211,23 @@ def kind_of(name: str) -> str:
     return next(kind for kind in KINDS if last.startswith(kind))
 
 
-def held(draft: TwinDraft, truth: Mapping[str, float]) -> list[tuple[str, bool]]:
-    """Kind of each parameter with an interval and a truth, and whether the one holds the other."""
-    rows = []
+def held(draft: TwinDraft, truth: Mapping[str, float]) -> dict[str, bool]:
+    """Whether the interval of each parameter that has one holds its truth."""
+    rows = {}
     for name, parameter in draft.parameters.items():
         if parameter.interval90 is None or name not in truth:
             continue
         low, high = parameter.interval90
-        rows.append((kind_of(name), low <= truth[name] <= high))
+        rows[name] = low <= truth[name] <= high
     return rows
+
+
+def show_missed(draft: TwinDraft, truth: Mapping[str, float], names: list[str]) -> None:
+    """Print the intervals that don't hold their truth."""
+    for name in names:
+        interval = draft.parameters[name].interval90
+        assert interval is not None
+        print(f"        {name}: {truth[name]:.5g} isn't in {interval[0]:.5g} to {interval[1]:.5g}", flush=True)
 
 
 def _ignore(_: Progress) -> None:
@@ -242,11 +253,12 @@ def main() -> None:
             print(f"{about} no fit: {error}", flush=True)
             continue
         rows = held(draft, robot.truth())
-        for kind, within in rows:
-            inside[kind].append(within)
-        count = f"{sum(within for _, within in rows)}/{len(rows)}"
+        for name, within in rows.items():
+            inside[kind_of(name)].append(within)
+        count = f"{sum(rows.values())}/{len(rows)}"
         laws = draft.structure.friction + ("+lag" if draft.structure.lag != "delay" else "")
         print(f"{about} {laws:30} {count:>7} {time.monotonic() - began:7.1f}", flush=True)
+        show_missed(draft, robot.truth(), [name for name, within in rows.items() if not within])
     coverage = {kind: round(float(np.mean(each)), 3) for kind, each in sorted(inside.items())}
     for kind, share in coverage.items():
         print(f"{kind:20} {100.0 * share:5.1f} % of {len(inside[kind])}")
