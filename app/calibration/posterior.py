@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from app.calibration.residual import residuals
 from app.calibration.solver import Problem, Solution
 from app.telemetry import FloatArray
 from app.twin import friction
@@ -85,7 +86,7 @@ def posterior(problem: Problem, solution: Solution, still: Collection[str] = ())
     information[np.ix_(free, free)] = seen
     covariance_z: FloatArray = np.asarray(np.linalg.inv(information + np.eye(len(fitted))), dtype=np.float64)
     prior_sd = np.array([model.specs[i].prior_moments()[1] for i in fitted])
-    gauges = find_gauges(problem, solution, seen)
+    gauges = find_gauges(problem, solution)
     unsure = {name for gauge in gauges for name in gauge.parameters}
     unsure |= {name for name in model.names if name.split("/")[0] == "joint" and _joint_of(name) in still}
     bound = _at_bound(problem, solution)
@@ -158,7 +159,7 @@ def _verdict(information: float, ratio: float, *, at_bound: bool, unsure: bool) 
     return "weak" if ratio <= LEARNT else "not_identified"
 
 
-def find_gauges(problem: Problem, solution: Solution, information: FloatArray) -> tuple[Gauge, ...]:
+def find_gauges(problem: Problem, solution: Solution) -> tuple[Gauge, ...]:
     """Name the scale gauge where the data can't see it.
 
     With positions alone and gains unknown, inertias, friction, damping and gains can all be multiplied by one factor
@@ -167,7 +168,7 @@ def find_gauges(problem: Problem, solution: Solution, information: FloatArray) -
     direction = _scale_direction(problem, solution)
     if direction is None:
         return ()
-    seen = float(direction @ information @ direction)
+    seen = _seen_along(problem, solution, direction != 0.0)
     believed = float(direction @ direction)
     # sd of the factor's logarithm after the data over that before them
     if math.sqrt(believed / (believed + seen)) <= IDENTIFIED:
@@ -180,6 +181,24 @@ def find_gauges(problem: Problem, solution: Solution, information: FloatArray) -
     return (Gauge(name="scale", parameters=names, text=text),)
 
 
+def _seen_along(problem: Problem, solution: Solution, scaled: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
+    """Information on the logarithm of a common factor of some fitted parameters, from rollouts with all of them moved.
+
+    Their single slopes don't add up to it where one holds another: breakaway friction is never below Coulomb friction,
+    so that at that bound the slope of the latter has both in it.
+    """
+    moved = np.array(problem.free)[scaled]
+    sets = np.repeat(solution.values[None, :], 3, axis=0)
+    sets[1, moved] *= 1.0 + _SCALE_STEP
+    sets[2, moved] *= 1.0 - _SCALE_STEP
+    error = residuals(problem.model, problem.stretches, sets).error.reshape(3, -1)
+    up, down = (error[1] - error[0]) / _SCALE_STEP, (error[0] - error[2]) / _SCALE_STEP
+    # a joint that comes to rest a step earlier makes a slope that no robot has, rarely on both sides
+    slope = np.minimum(np.abs(up), np.abs(down))
+    return float(solution.weight @ slope**2)
+
+
+_SCALE_STEP = 1e-6
 _TORQUE_ROWS = (
     friction.ARMATURE,
     friction.DAMPING,

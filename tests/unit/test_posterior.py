@@ -15,6 +15,7 @@ from app.calibration.residual import Noise, Residuals
 from app.calibration.solver import Problem, Solution, solve
 from app.telemetry import Channel, FloatArray
 from app.twin.declaration import RobotDeclaration
+from app.twin.description import Description
 from app.twin.model import TwinModel, build_model
 from tests.planted import dataset_of, declare, follow, hanging_joint, level_joint, log, swings
 
@@ -141,24 +142,19 @@ def test_parameters_that_only_act_together_are_unsure_together() -> None:
 UNKNOWN_GAINS = {"kind": "pd"}
 
 
-def seen_but_for_scale(model: TwinModel) -> Posterior:
-    """Everything told sharply but the common factor of all torques, as in positions alone."""
-    free = tuple(i for i, spec in enumerate(model.specs) if spec.fitted)
-    direction = np.zeros(len(free))
-    values = model.initial()
-    for column, i in enumerate(free):
-        spec = model.specs[i]
-        if spec.name in (LATENCY, OFFSET) or "com_" in spec.name:
-            continue
-        direction[column] = (1.0 if spec.transform == "log" else values[i]) / spec.prior_moments()[1]
-    direction /= np.linalg.norm(direction)
-    jacobian = 50.0 * (np.eye(len(free)) - np.outer(direction, direction))
-    problem = Problem(model, [], free, np.full(1, 1e-5))
-    return posterior(problem, solution_at(problem, jacobian, {}))
+def fitted(description: Description, declared: RobotDeclaration) -> Posterior:
+    """The posterior of a robot's own simulated motion."""
+    model = build_model(description, declared, {"hinge"}, {"position", "command_position"})
+    t = np.arange(600) / 100.0
+    clean = follow(model, model.initial(), swings(t, 1), noise_sd=1e-4)
+    data = dataset_of(description, declared, clean, split=Split(holdout_fraction=0.2))
+    free = tuple(i for i, spec in enumerate(data.model.specs) if spec.fitted)
+    problem = Problem(data.model, data.train, free, np.full(1, 2e-5))
+    return posterior(problem, solve(problem, model.initial(), 4))
 
 
 def test_with_unknown_gains_and_positions_alone_the_scale_is_named_and_nothing_on_it_is_identified() -> None:
-    found = seen_but_for_scale(model_of(UNKNOWN_GAINS))
+    found = fitted(level_joint(), declare(UNKNOWN_GAINS))
     (gauge,) = found.gauges
     assert gauge.name == "scale"
     assert {ARMATURE, COULOMB, "joint/hinge/kp_nm_per_rad", "link/bar/mass_kg"} <= set(gauge.parameters)
@@ -168,8 +164,7 @@ def test_with_unknown_gains_and_positions_alone_the_scale_is_named_and_nothing_o
 
 
 def test_a_scale_that_gravity_tells_is_no_gauge() -> None:
-    model = model_of(UNKNOWN_GAINS)
-    assert told(model, dict.fromkeys(model.names, 30.0)).gauges == ()
+    assert fitted(hanging_joint(), declare(UNKNOWN_GAINS, fit={"frozen": KNOWN_LINK})).gauges == ()
 
 
 @pytest.mark.parametrize(
