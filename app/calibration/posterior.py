@@ -168,8 +168,9 @@ def find_gauges(problem: Problem, solution: Solution) -> tuple[Gauge, ...]:
     direction = _scale_direction(problem, solution)
     if direction is None:
         return ()
-    seen = _seen_along(problem, solution, direction != 0.0)
     believed = float(direction @ direction)
+    # the step is the factor's own standard deviation by the priors
+    seen = _seen_along(problem, solution, direction != 0.0, 1.0 / math.sqrt(believed))
     # sd of the factor's logarithm after the data over that before them
     if math.sqrt(believed / (believed + seen)) <= IDENTIFIED:
         return ()
@@ -181,24 +182,28 @@ def find_gauges(problem: Problem, solution: Solution) -> tuple[Gauge, ...]:
     return (Gauge(name="scale", parameters=names, text=text),)
 
 
-def _seen_along(problem: Problem, solution: Solution, scaled: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> float:
-    """Information on the logarithm of a common factor of some fitted parameters, from rollouts with all of them moved.
+def _seen_along(
+    problem: Problem, solution: Solution, scaled: np.ndarray[tuple[int], np.dtype[np.bool_]], step: float
+) -> float:
+    """Information on the logarithm of a common factor of some fitted parameters, from rollouts a step to both sides.
 
-    Their single slopes don't add up to it where one holds another: breakaway friction is never below Coulomb friction,
-    so that at that bound the slope of the latter has both in it.
+    Slopes at the solution don't tell it: where joints stick and slip, the least change of anything moves when they do,
+    and adds up to an information that a change of the size in question doesn't bear out.
+
+    Args:
+        problem: model, data, fitted parameters.
+        solution: where the solver ended.
+        scaled: which of the fitted parameters, shape (F,).
+        step: of the factor's logarithm.
     """
     moved = np.array(problem.free)[scaled]
-    sets = np.repeat(solution.values[None, :], 3, axis=0)
-    sets[1, moved] *= 1.0 + _SCALE_STEP
-    sets[2, moved] *= 1.0 - _SCALE_STEP
-    error = residuals(problem.model, problem.stretches, sets).error.reshape(3, -1)
-    up, down = (error[1] - error[0]) / _SCALE_STEP, (error[0] - error[2]) / _SCALE_STEP
-    # a joint that comes to rest a step earlier makes a slope that no robot has, rarely on both sides
-    slope = np.minimum(np.abs(up), np.abs(down))
+    sets = np.repeat(solution.values[None, :], 2, axis=0)
+    sets[:, moved] *= np.exp([[step], [-step]])
+    error = residuals(problem.model, problem.stretches, sets).error.reshape(2, -1)
+    slope = (error[0] - error[1]) / (2.0 * step)
     return float(solution.weight @ slope**2)
 
 
-_SCALE_STEP = 1e-6
 _TORQUE_ROWS = (
     friction.ARMATURE,
     friction.DAMPING,
